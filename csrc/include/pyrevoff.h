@@ -1,0 +1,404 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * pyrevoff.h: call host functions from inside a running kernel.
+ *
+ *   REVOFF_FUNCTION(interp, double(double));
+ *   ...
+ *   double y = interp(x);              // waits for the host's answer
+ *
+ *   double y;
+ *   if (interp.try_call(&y, x) != revoff::ok)   // the host gave up
+ *           return;
+ *
+ * Every lane calls for itself, also in divergent code.  If a call fails, the
+ * returned value is all zero bits; try_call says why.  Arrays are passed as
+ * revoff::to(pointer, count) and its sisters; the pointer may be global,
+ * shared or local memory (the last two up to the packet's 16 KiB).
+ */
+#ifndef PYREVOFF_H
+#define PYREVOFF_H
+
+#include <revoff/device.h>
+#include <revoff/signature.h>
+
+namespace revoff
+{
+
+/* What became of a call; the numbers are the wire's. */
+enum status : int {
+	ok = REVOFF_OK,
+	handler_failed = REVOFF_HANDLER,
+	aborted_call = REVOFF_ABORTED,
+	unbound = REVOFF_UNBOUND,
+	unknown = REVOFF_UNKNOWN,
+	bad_map = REVOFF_BADMAP,
+	copy_failed = REVOFF_COPYFAILED,
+	unconnected = REVOFF_UNCONNECTED,
+	too_big = REVOFF_TOOBIG,
+	bad_call = REVOFF_BADCALL
+};
+
+/*
+ * 1 once the host has given this launch up (a handler raised, Ctrl-C, a time
+ * limit): end early.  Reads host memory, about a microsecond on a GPU.
+ */
+__device__ inline bool aborted()
+{
+	revoff_control *c = wire::control();
+	return c && wire::load_relaxed(&c->abort) != 0;
+}
+
+/* Data that the handler reads: it gets a read-only array of n elements. */
+template <class T> struct to {
+	const T *data;
+	revoff_u64 n;
+	__device__ to(const T *pointer, revoff_u64 count)
+	    : data(pointer), n(count)
+	{
+	}
+};
+/* Data that the handler fills; what it leaves alone comes back as it was. */
+template <class T> struct from {
+	T *data;
+	revoff_u64 n;
+	__device__ from(T *pointer, revoff_u64 count) : data(pointer), n(count)
+	{
+	}
+};
+/* Data that the handler reads and changes. */
+template <class T> struct tofrom {
+	T *data;
+	revoff_u64 n;
+	__device__ tofrom(T *pointer, revoff_u64 count)
+	    : data(pointer), n(count)
+	{
+	}
+};
+/* Scratch memory for the handler: zeros, and nothing is copied back. */
+template <class T> struct alloc {
+	T *data;
+	revoff_u64 n;
+	__device__ alloc(T *pointer, revoff_u64 count) : data(pointer), n(count)
+	{
+	}
+};
+/* Text: bytes up to the first NUL, or an explicit length. */
+struct str {
+	const char *data;
+	revoff_u64 n;
+	__device__ str(const char *text) : data(text), n(0)
+	{
+		if (text)
+			while (text[n])
+				++n;
+	}
+	__device__ str(const char *text, revoff_u64 bytes)
+	    : data(text), n(bytes)
+	{
+	}
+};
+
+namespace detail
+{
+
+/*
+ * Small data travels in the packet: a few posted writes of the device instead
+ * of a 6 us copy by the host.  Reading an answer back costs the device a PCIe
+ * round trip per batch of loads, so data that comes back pays earlier.
+ */
+constexpr revoff_u64 stage_in = 2048;
+constexpr revoff_u64 stage_back = 256;
+
+struct alignas(16) pair {
+	revoff_u64 a, b;
+};
+
+/* Loads in batches of four, so that their PCIe round trips overlap. */
+__device__ inline void copy(void *to, const void *from, revoff_u64 n)
+{
+	revoff_u64 i = 0;
+	if ((((revoff_u64)to | (revoff_u64)from) & 15) == 0) {
+		for (; i + 64 <= n; i += 64) {
+			const pair *f = (const pair *)((const char *)from + i);
+			pair *t = (pair *)((char *)to + i);
+			pair p0 = f[0], p1 = f[1], p2 = f[2], p3 = f[3];
+			t[0] = p0;
+			t[1] = p1;
+			t[2] = p2;
+			t[3] = p3;
+		}
+	}
+	if ((((revoff_u64)to | (revoff_u64)from) & 7) == 0) {
+		for (; i + 8 <= n; i += 8)
+			*(revoff_u64 *)((char *)to + i) =
+				*(const revoff_u64 *)((const char *)from + i);
+	}
+	for (; i < n; ++i)
+		((char *)to)[i] = ((const char *)from)[i];
+}
+
+/* The alignment of T as a kind word carries it. */
+template <revoff_u64 A> struct log2_of {
+	static constexpr unsigned value = 1 + log2_of<A / 2>::value;
+};
+template <> struct log2_of<1> {
+	static constexpr unsigned value = 0;
+};
+template <class T, unsigned K> struct aligned_kind {
+	static constexpr revoff_u16 value = K | log2_of<alignof(T)>::value << 8;
+};
+template <class T> struct bytes_of {
+	static constexpr revoff_u64 value = sizeof(T);
+};
+template <> struct bytes_of<void> {
+	static constexpr revoff_u64 value = 0;
+};
+
+/* What of the arguments lies in the packet, while a call is open. */
+struct filler {
+	revoff_packet *p;
+	unsigned i;
+	revoff_u32 used;
+	bool fits;
+
+	/* Room for n bytes, or 0. */
+	__device__ revoff_u8 *room(revoff_u64 n)
+	{
+		revoff_u32 at = (used + 15u) & ~15u;
+		if (n > REVOFF_PACKET_PAYLOAD - (revoff_u64)at) {
+			fits = false;
+			return 0;
+		}
+		used = at + (revoff_u32)n;
+		return p->payload + at;
+	}
+	__device__ void item(revoff_u64 address, revoff_u64 size,
+			     revoff_u16 kind)
+	{
+		p->addrs[i] = address;
+		p->sizes[i] = size;
+		p->kinds[i] = kind;
+		++i;
+	}
+	/*
+	 * Memory that is not global cannot be reached by the host's copies and
+	 * must fit; global memory that does not is left to them.
+	 */
+	__device__ void data(const void *d, revoff_u64 n, revoff_u16 kind,
+			     revoff_u64 limit, bool fill)
+	{
+		revoff_u64 address = (revoff_u64)d;
+		if (d && n && kind_of(kind) != REVOFF_MAP_FORCE_ALLOC) {
+			bool global = wire::is_global(d);
+			revoff_u32 at = (used + 15u) & ~15u;
+			if (!global ||
+			    (n <= limit && n <= REVOFF_PACKET_PAYLOAD - at)) {
+				revoff_u8 *r = room(n);
+				if (r && fill)
+					copy(r, d, n);
+				address = (revoff_u64)r;
+			}
+		}
+		item(address, n, kind);
+	}
+	__device__ static revoff_u16 kind_of(revoff_u16 kind)
+	{
+		return kind & REVOFF_KIND_MASK;
+	}
+	/* Bring back what the handler wrote into the packet. */
+	__device__ void back(void *d, revoff_u64 n)
+	{
+		revoff_u64 a = p->addrs[i++];
+		if (a != (revoff_u64)d && n)
+			copy(d, (const void *)a, n);
+	}
+};
+
+template <class T> struct pass {
+	__device__ static void fill(filler &f, const T &v)
+	{
+		if constexpr (sizeof(T) <= 8) {
+			revoff_u64 word = 0;
+			/* Byte by byte: no aliasing, no padding surprise. */
+			for (unsigned k = 0; k < sizeof(T); ++k)
+				((char *)&word)[k] = ((const char *)&v)[k];
+			f.item(word, sizeof(T), REVOFF_MAP_FIRSTPRIVATE_INT);
+		} else {
+			revoff_u8 *r = f.room(sizeof(T));
+			if (r)
+				copy(r, &v, sizeof(T));
+			f.item((revoff_u64)r, sizeof(T),
+			       aligned_kind<T, REVOFF_MAP_FIRSTPRIVATE>::value);
+		}
+	}
+	__device__ static void back(filler &f, const T &)
+	{
+		++f.i;
+	}
+};
+template <class T> struct pass<to<T>> {
+	__device__ static void fill(filler &f, const to<T> &v)
+	{
+		f.data(v.data, v.n * sizeof(T),
+		       aligned_kind<T, REVOFF_MAP_FORCE_TO>::value, stage_in,
+		       true);
+	}
+	__device__ static void back(filler &f, const to<T> &)
+	{
+		++f.i;
+	}
+};
+template <class T> struct pass<from<T>> {
+	__device__ static void fill(filler &f, const from<T> &v)
+	{
+		f.data(v.data, v.n * sizeof(T),
+		       aligned_kind<T, REVOFF_MAP_FORCE_FROM>::value,
+		       stage_back, true);
+	}
+	__device__ static void back(filler &f, const from<T> &v)
+	{
+		f.back(v.data, v.n * sizeof(T));
+	}
+};
+template <class T> struct pass<tofrom<T>> {
+	__device__ static void fill(filler &f, const tofrom<T> &v)
+	{
+		f.data(v.data, v.n * sizeof(T),
+		       aligned_kind<T, REVOFF_MAP_FORCE_TOFROM>::value,
+		       stage_back, true);
+	}
+	__device__ static void back(filler &f, const tofrom<T> &v)
+	{
+		f.back(v.data, v.n * sizeof(T));
+	}
+};
+template <class T> struct pass<alloc<T>> {
+	__device__ static void fill(filler &f, const alloc<T> &v)
+	{
+		f.data(v.data, v.n * sizeof(T),
+		       aligned_kind<T, REVOFF_MAP_FORCE_ALLOC>::value, 0,
+		       false);
+	}
+	__device__ static void back(filler &f, const alloc<T> &)
+	{
+		++f.i;
+	}
+};
+template <> struct pass<str> {
+	__device__ static void fill(filler &f, const str &v)
+	{
+		f.data(v.data, v.n, REVOFF_MAP_FORCE_TO, stage_in, true);
+	}
+	__device__ static void back(filler &f, const str &)
+	{
+		++f.i;
+	}
+};
+
+/* From lock to release.  result is written only on success. */
+template <class R, class... A>
+__device__ inline status call_locked(revoff_descriptor *fn, R *result,
+				     const A &...args)
+{
+	constexpr bool large = bytes_of<R>::value > 8;
+	revoff_mailbox *m = __gomp_rev_offload_var;
+	revoff_packet *p = &m->packet;
+	filler f{ p, 0, 0, true };
+	(pass<A>::fill(f, args), ...);
+	if constexpr (large)
+		f.item((revoff_u64)f.room(sizeof(R)), sizeof(R),
+		       aligned_kind<R, REVOFF_MAP_FORCE_FROM>::value);
+	if (!f.fits) {
+		wire::release();
+		return (status)wire::missed(fn, REVOFF_TOOBIG);
+	}
+	p->payload_bytes = f.used;
+	wire::say_who(p);
+	m->call.mapnum = f.i;
+	m->call.addrs = (revoff_u64)p->addrs;
+	m->call.sizes = (revoff_u64)p->sizes;
+	m->call.kinds = (revoff_u64)p->kinds;
+	m->call.dev_num = __gomp_additional_icvs.device_num;
+	wire::answer a = wire::exchange(m, fn);
+	if (!a.given)
+		return aborted_call;
+	if (a.status == REVOFF_OK) {
+		f.i = 0;
+		(pass<A>::back(f, args), ...);
+		if constexpr (large)
+			copy(result, (const void *)p->addrs[f.i], sizeof(R));
+		else if constexpr (!same<R, void>::value)
+			for (unsigned k = 0; k < sizeof(R); ++k)
+				((char *)result)[k] = ((char *)&a.result)[k];
+	}
+	wire::release();
+	return (status)a.status;
+}
+
+template <class R, class... A>
+__device__ inline status call(revoff_descriptor *fn, R *result,
+			      const A &...args)
+{
+	static_assert(sizeof...(A) + (bytes_of<R>::value > 8) <=
+			      REVOFF_PACKET_MAPS,
+		      "a reverse function takes at most 32 arguments");
+	if (!wire::connected())
+		return (status)wire::missed(fn, REVOFF_UNCONNECTED);
+	status s = aborted_call;
+	wire::each_lane([&] {
+		if (wire::acquire())
+			s = call_locked<R, A...>(fn, result, args...);
+	});
+	return s;
+}
+
+template <class F, class S> struct function;
+
+template <class F, class... A> struct function<F, void(A...)> {
+	__device__ void operator()(A... args) const
+	{
+		call<void>(F::self(), (void *)0, args...);
+	}
+	__device__ status try_call(A... args) const
+	{
+		return call<void>(F::self(), (void *)0, args...);
+	}
+};
+
+template <class F, class R, class... A> struct function<F, R(A...)> {
+	__device__ R operator()(A... args) const
+	{
+		R result{};
+		call<R>(F::self(), &result, args...);
+		return result;
+	}
+	__device__ status try_call(R *result, A... args) const
+	{
+		return call<R>(F::self(), result, args...);
+	}
+};
+
+} /* namespace detail */
+} /* namespace revoff */
+
+/*
+ * Declare a host function that kernels of this image may call, at namespace
+ * scope.  The descriptor is found by its name; its address is the identity.
+ */
+#define REVOFF_FUNCTION(name, ...)                                              \
+	extern "C" {                                                            \
+	REVOFF_GLOBAL revoff_descriptor __revoff_fn_##name =                    \
+		::revoff::detail::describe<__VA_ARGS__>(#name);                 \
+	}                                                                       \
+	struct revoff_function_##name                                           \
+	    : ::revoff::detail::function<revoff_function_##name, __VA_ARGS__> { \
+		__device__ static revoff_descriptor *self()                     \
+		{                                                               \
+			return &__revoff_fn_##name;                             \
+		}                                                               \
+	};                                                                      \
+	static __device__ const revoff_function_##name name                     \
+	{                                                                       \
+	}
+
+#endif /* PYREVOFF_H */

@@ -1,0 +1,426 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The device half of the mailbox transport: lock, fill, publish, wait,
+ * release.  Header only, so that an image made by any front end that compiles
+ * CUDA C++ carries it; csrc/device/pyrevoff.cu makes the same code a library.
+ */
+#ifndef REVOFF_DEVICE_H
+#define REVOFF_DEVICE_H
+
+#include <revoff/protocol.h>
+
+#if !defined(REVOFF_CPU_DEVICE) && !defined(__CUDACC__)
+#error "pyrevoff.h is device code: compile it with nvcc, NVRTC, or for the CPU device"
+#endif
+
+/*
+ * A variable that the host finds by name.  With -rdc every translation unit
+ * has it, so it must be weak; without, and on the CPU device, a plain
+ * definition is wanted (an inline one would become STB_GNU_UNIQUE there, and
+ * two loaded images would share it).
+ */
+#if defined(__CUDACC_RDC__) && !defined(REVOFF_CPU_DEVICE)
+#define REVOFF_GLOBAL inline __device__
+#else
+#define REVOFF_GLOBAL __device__
+#endif
+
+extern "C" {
+REVOFF_GLOBAL struct revoff_mailbox *__gomp_rev_offload_var = 0;
+REVOFF_GLOBAL struct revoff_link __revoff_link = {
+	REVOFF_ABI_VERSION, (revoff_u32)sizeof(struct revoff_link), 0, 0, 0
+};
+REVOFF_GLOBAL struct revoff_icvs __gomp_additional_icvs = { 0, 0, 0, 0 };
+}
+
+namespace revoff
+{
+namespace wire
+{
+
+/*
+ * All synchronisation with the host is here.  Scope is always "system": the
+ * other side is the CPU.  __nv_atomic_* came with CUDA 12.8; older compilers
+ * get the instructions that it makes.
+ */
+#if defined(REVOFF_CPU_DEVICE)
+template <class T> inline T load_relaxed(const T *p)
+{
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+template <class T> inline T load_acquire(const T *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+template <class T> inline void store_relaxed(T *p, T v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+}
+template <class T> inline void store_release(T *p, T v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
+{
+	return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE);
+}
+inline void count(revoff_u32 *p)
+{
+	__atomic_fetch_add(p, 1u, __ATOMIC_RELAXED);
+}
+inline void pause(unsigned)
+{
+	revoff_cpu_pause();
+}
+inline bool is_global(const void *p)
+{
+	return revoff_cpu_is_global(p);
+}
+#elif defined(__CUDA_ARCH__)
+#if __CUDA_ARCH__ < 700
+#error "pyrevoff needs sm_70 or later: system-scope release and acquire, and lanes that can wait for each other"
+#endif
+#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1208
+#define REVOFF_SYS __NV_THREAD_SCOPE_SYSTEM
+template <class T> __device__ inline T load_relaxed(const T *p)
+{
+	return __nv_atomic_load_n((T *)p, __NV_ATOMIC_RELAXED, REVOFF_SYS);
+}
+template <class T> __device__ inline T load_acquire(const T *p)
+{
+	return __nv_atomic_load_n((T *)p, __NV_ATOMIC_ACQUIRE, REVOFF_SYS);
+}
+template <class T> __device__ inline void store_relaxed(T *p, T v)
+{
+	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELAXED, REVOFF_SYS);
+}
+template <class T> __device__ inline void store_release(T *p, T v)
+{
+	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELEASE, REVOFF_SYS);
+}
+__device__ inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
+{
+	return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_ACQUIRE, REVOFF_SYS);
+}
+#undef REVOFF_SYS
+#else
+__device__ inline revoff_u32 load_relaxed(const revoff_u32 *p)
+{
+	revoff_u32 v;
+	asm volatile("ld.relaxed.sys.u32 %0, [%1];"
+		     : "=r"(v)
+		     : "l"(p)
+		     : "memory");
+	return v;
+}
+__device__ inline revoff_u64 load_acquire(const revoff_u64 *p)
+{
+	revoff_u64 v;
+	asm volatile("ld.acquire.sys.u64 %0, [%1];"
+		     : "=l"(v)
+		     : "l"(p)
+		     : "memory");
+	return v;
+}
+__device__ inline revoff_u32 load_acquire(const revoff_u32 *p)
+{
+	revoff_u32 v;
+	asm volatile("ld.acquire.sys.u32 %0, [%1];"
+		     : "=r"(v)
+		     : "l"(p)
+		     : "memory");
+	return v;
+}
+template <class T> __device__ inline void store_relaxed(T *p, T v)
+{
+	if (sizeof(T) == 8)
+		asm volatile("st.relaxed.sys.u64 [%0], %1;"
+			     :
+			     : "l"(p), "l"((revoff_u64)v)
+			     : "memory");
+	else
+		asm volatile("st.relaxed.sys.u32 [%0], %1;"
+			     :
+			     : "l"(p), "r"((revoff_u32)v)
+			     : "memory");
+}
+__device__ inline void store_release(revoff_u64 *p, revoff_u64 v)
+{
+	asm volatile("st.release.sys.u64 [%0], %1;"
+		     :
+		     : "l"(p), "l"(v)
+		     : "memory");
+}
+__device__ inline void store_release(revoff_u32 *p, revoff_u32 v)
+{
+	asm volatile("st.release.sys.u32 [%0], %1;"
+		     :
+		     : "l"(p), "r"(v)
+		     : "memory");
+}
+__device__ inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
+{
+	revoff_u32 old;
+	asm volatile("atom.exch.acquire.sys.b32 %0, [%1], %2;"
+		     : "=r"(old)
+		     : "l"(p), "r"(v)
+		     : "memory");
+	return old;
+}
+#endif
+__device__ inline void count(revoff_u32 *p)
+{
+	atomicAdd_system(p, 1u);
+}
+__device__ inline void pause(unsigned ns)
+{
+	__nanosleep(ns);
+}
+__device__ inline bool is_global(const void *p)
+{
+	return __isGlobal(p);
+}
+#else
+/* nvcc's host pass only has to parse; nothing of this is ever called. */
+template <class T> __device__ T load_relaxed(const T *p);
+template <class T> __device__ T load_acquire(const T *p);
+template <class T> __device__ void store_relaxed(T *p, T v);
+template <class T> __device__ void store_release(T *p, T v);
+__device__ revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v);
+__device__ void count(revoff_u32 *p);
+__device__ void pause(unsigned ns);
+__device__ bool is_global(const void *p);
+#endif
+
+/*
+ * fn, mapnum, addrs, sizes in two 16-byte looks that travel together: the one
+ * with fn is last and acquires.
+ */
+__device__ inline void look(const rev_offload *r, revoff_u64 *state)
+{
+#if defined(__CUDA_ARCH__)
+	asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%4+16];\n\t"
+		     "ld.acquire.sys.v2.u64 {%2, %3}, [%4];"
+		     : "=&l"(state[2]), "=&l"(state[3]), "=&l"(state[0]),
+		       "=&l"(state[1])
+		     : "l"(r)
+		     : "memory");
+#else
+	state[0] = load_acquire(&r->fn);
+	state[1] = load_relaxed(&r->mapnum);
+	state[2] = load_relaxed(&r->addrs);
+	state[3] = load_relaxed(&r->sizes);
+#endif
+}
+
+__device__ inline revoff_u32 *lock_word()
+{
+	return (revoff_u32 *)__revoff_link.lock;
+}
+
+__device__ inline revoff_control *control()
+{
+	return (revoff_control *)__revoff_link.control;
+}
+
+/*
+ * A call that could not be sent leaves a note in mapped host memory, so that
+ * run() can report it at no cost.  With no host at all there is nobody to tell
+ * but the caller.
+ */
+__device__ inline revoff_i32 missed(const void *fn, revoff_i32 status)
+{
+	revoff_control *c = control();
+	if (c) {
+		store_relaxed(&c->missed_fn, (revoff_u64)fn);
+		store_relaxed((revoff_u32 *)&c->missed_status,
+			      (revoff_u32)status);
+		count(&c->missed);
+	}
+	return status;
+}
+
+/*
+ * One caller of the device at a time.  The lock word lies in device memory by
+ * default, so waiting here costs no PCIe traffic but the look at the abort
+ * word.  The sleeps grow with the time waited, so that thousands of waiters
+ * leave the word alone for most of the time, and two do not oversleep.
+ */
+__device__ inline bool acquire()
+{
+	revoff_u32 *lock = lock_word();
+	revoff_control *c = control();
+	unsigned ns = 64;
+	for (unsigned turn = 1;; ++turn) {
+		if (load_relaxed(lock) == 0 && exchange_acquire(lock, 1u) == 0)
+			return true;
+		if (turn % 16 == 0 && load_relaxed(&c->abort))
+			return false;
+		pause(ns);
+		if (ns < 65536)
+			ns *= 2;
+	}
+}
+
+__device__ inline void release()
+{
+	store_release(lock_word(), 0u);
+}
+
+/* What the host put in place of the message. */
+struct answer {
+	bool given;
+	revoff_i32 status;
+	revoff_u64 result;
+};
+
+/*
+ * Hand the filled mailbox over and wait for it to come back.  The release
+ * store of fn publishes every store before it, the packet included; the
+ * acquire load that sees 0 makes all that the host did before visible.
+ *
+ * Status and result stand in the words beside fn.  They are asked for together
+ * with it, because each further look at host memory costs a PCIe round trip;
+ * if they were read too early (the mark is missing) they are read again.
+ *
+ * given is false if the host said that no answer will come.  It then frees
+ * the mailbox itself, since it may still write a late answer into it.
+ */
+__device__ inline answer exchange(revoff_mailbox *m, const void *fn)
+{
+	revoff_control *c = control();
+	rev_offload *r = &m->call;
+	revoff_u64 state[4];
+	store_release(&r->fn, (revoff_u64)fn);
+	for (unsigned turn = 1;; ++turn) {
+		look(r, state);
+		if (state[0] == 0)
+			break;
+		if (turn % 32 == 0 && load_acquire(&c->leave)) {
+			/* An answer given before "leave" counts. */
+			if (load_acquire(&r->fn) == 0)
+				continue;
+			count(&c->deserted);
+			return answer{ false, REVOFF_ABORTED, 0 };
+		}
+#if defined(REVOFF_CPU_DEVICE)
+		pause(0);
+#endif
+	}
+	if ((state[1] & state[3] & REVOFF_ANSWER_MARK) == 0)
+		look(r, state);
+	return answer{ true, (revoff_i32)(state[1] & 0xffffffffu), state[2] };
+}
+
+/*
+ * The lanes of a warp that come here together call one after the other, and
+ * the rest of them waits at a barrier, not at the lock.  Lanes elsewhere
+ * (divergent code) form groups of their own; nobody waits for them.
+ */
+template <class F> __device__ inline void each_lane(F f)
+{
+#if defined(__CUDA_ARCH__)
+	unsigned mask = __activemask(), lane;
+	asm("mov.u32 %0, %%laneid;" : "=r"(lane));
+	for (unsigned todo = mask; todo; todo &= todo - 1) {
+		if (lane == (unsigned)__ffs((int)todo) - 1)
+			f();
+		__syncwarp(mask);
+	}
+#else
+	f();
+#endif
+}
+
+__device__ inline void say_who(revoff_packet *p)
+{
+	p->block[0] = blockIdx.x;
+	p->block[1] = blockIdx.y;
+	p->block[2] = blockIdx.z;
+	p->thread[0] = threadIdx.x;
+	p->thread[1] = threadIdx.y;
+	p->thread[2] = threadIdx.z;
+}
+
+__device__ inline bool connected()
+{
+	return __gomp_rev_offload_var != 0 && __revoff_link.lock != 0 &&
+	       (__revoff_link.flags & REVOFF_LINK_CONNECTED);
+}
+
+/*
+ * libgomp's lists go into the packet when they fit, which saves the host three
+ * copies; it tells by their addresses.
+ */
+__device__ inline void fill(revoff_u64 mapnum, void **hostaddrs,
+			    revoff_u64 *sizes, revoff_u16 *kinds)
+{
+	revoff_mailbox *m = __gomp_rev_offload_var;
+	m->call.mapnum = mapnum;
+	m->call.dev_num = __gomp_additional_icvs.device_num;
+	if (!(__revoff_link.flags & REVOFF_LINK_PACKET) ||
+	    mapnum > REVOFF_PACKET_MAPS) {
+		m->call.addrs = (revoff_u64)hostaddrs;
+		m->call.sizes = (revoff_u64)sizes;
+		m->call.kinds = (revoff_u64)kinds;
+		return;
+	}
+	revoff_packet *p = &m->packet;
+	p->payload_bytes = 0;
+	for (unsigned i = 0; i < (unsigned)mapnum; ++i) {
+		p->addrs[i] = (revoff_u64)hostaddrs[i];
+		p->sizes[i] = sizes[i];
+		p->kinds[i] = kinds[i];
+	}
+	m->call.addrs = (revoff_u64)p->addrs;
+	m->call.sizes = (revoff_u64)p->sizes;
+	m->call.kinds = (revoff_u64)p->kinds;
+}
+
+/* libgomp's entry. */
+__device__ inline void target(revoff_i32 device, const void *fn,
+			      revoff_u64 mapnum, void **hostaddrs,
+			      revoff_u64 *sizes, revoff_u16 *kinds)
+{
+	if (device != REVOFF_HOST_FALLBACK || fn == 0) {
+		missed(fn, REVOFF_BADCALL);
+		return;
+	}
+	if (!connected()) {
+		missed(fn, REVOFF_UNCONNECTED);
+		return;
+	}
+	each_lane([&] {
+		if (!acquire())
+			return;
+		fill(mapnum, hostaddrs, sizes, kinds);
+		if (exchange(__gomp_rev_offload_var, fn).given)
+			release();
+	});
+}
+
+} /* namespace wire */
+} /* namespace revoff */
+
+/*
+ * Emitted by the library, inline (so only where used) in an image that is
+ * compiled from source.  flags, depend and args are ignored, as in libgomp.
+ */
+#ifdef REVOFF_LIBRARY
+#define REVOFF_ENTRY
+#else
+#define REVOFF_ENTRY inline
+#endif
+extern "C" REVOFF_ENTRY __device__ void
+GOMP_target_ext(int device, void *fn, size_t mapnum, void **hostaddrs,
+		size_t *sizes, unsigned short *kinds, unsigned flags,
+		void **depend, void **args)
+{
+	(void)flags;
+	(void)depend;
+	(void)args;
+	revoff::wire::target(device, fn, mapnum, hostaddrs, (revoff_u64 *)sizes,
+			     kinds);
+}
+
+#endif /* REVOFF_DEVICE_H */

@@ -1,0 +1,300 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The signature of a reverse function as text, made while the kernel is
+ * compiled, so that the host can decode arguments without being told twice.
+ * docs/protocol.md, "Signatures", has the grammar.
+ */
+#ifndef REVOFF_SIGNATURE_H
+#define REVOFF_SIGNATURE_H
+
+#include <revoff/protocol.h>
+
+#define REVOFF_BOTH __host__ __device__
+
+namespace revoff
+{
+
+template <class T> struct to;
+template <class T> struct from;
+template <class T> struct tofrom;
+template <class T> struct alloc;
+struct str;
+
+namespace detail
+{
+
+/* Called only when a text does not fit, which stops the compiler. */
+void name_or_signature_is_too_long();
+
+struct text {
+	char s[REVOFF_SIGNATURE_MAX] = {};
+	unsigned n = 0;
+
+	REVOFF_BOTH constexpr void put(char c)
+	{
+		if (n + 1 >= REVOFF_SIGNATURE_MAX)
+			name_or_signature_is_too_long();
+		s[n++] = c;
+	}
+	REVOFF_BOTH constexpr void put(const char *t)
+	{
+		for (; *t; ++t)
+			put(*t);
+	}
+	REVOFF_BOTH constexpr void put(revoff_u64 v)
+	{
+		char digits[20] = {};
+		unsigned k = 0;
+		do
+			digits[k++] = (char)('0' + v % 10);
+		while (v /= 10);
+		while (k)
+			put(digits[--k]);
+	}
+};
+
+/* <type_traits> does not exist under NVRTC. */
+template <class A, class B> struct same {
+	static constexpr bool value = false;
+};
+template <class A> struct same<A, A> {
+	static constexpr bool value = true;
+};
+template <class T> struct bare {
+	using type = T;
+};
+template <class T> struct bare<const T> {
+	using type = T;
+};
+template <class T> struct bare<volatile T> {
+	using type = T;
+};
+template <class T> struct bare<const volatile T> {
+	using type = T;
+};
+template <class T> struct is_pointer {
+	static constexpr bool value = false;
+};
+template <class T> struct is_pointer<T *> {
+	static constexpr bool value = true;
+};
+
+template <class T, bool E = __is_enum(T)> struct number_of {
+	using type = T;
+};
+template <class T> struct number_of<T, true> {
+	using type = __underlying_type(T);
+};
+
+template <class T> struct is_integer {
+	static constexpr bool value =
+		same<T, char>::value || same<T, signed char>::value ||
+		same<T, unsigned char>::value || same<T, short>::value ||
+		same<T, unsigned short>::value || same<T, int>::value ||
+		same<T, unsigned>::value || same<T, long>::value ||
+		same<T, unsigned long>::value || same<T, long long>::value ||
+		same<T, unsigned long long>::value || same<T, wchar_t>::value ||
+		same<T, char16_t>::value || same<T, char32_t>::value;
+};
+
+/* Specialised by REVOFF_STRUCT. */
+template <class T> struct fields {
+	static constexpr bool known = false;
+	REVOFF_BOTH static constexpr void put(text &)
+	{
+	}
+};
+
+template <class T> struct value_of {
+	REVOFF_BOTH static constexpr void put(text &t)
+	{
+		using N = typename number_of<T>::type;
+		if constexpr (same<N, bool>::value) {
+			t.put("b1");
+		} else if constexpr (is_integer<N>::value) {
+			t.put((N)-1 < (N)0 ? 'i' : 'u');
+			t.put((revoff_u64)sizeof(N));
+		} else if constexpr (same<N, float>::value) {
+			t.put("f4");
+		} else if constexpr (same<N, double>::value) {
+			t.put("f8");
+		} else if constexpr (is_pointer<N>::value) {
+			t.put("p8");
+		} else {
+			static_assert(
+				__is_trivially_copyable(N),
+				"an argument or result of a reverse function must be trivially copyable");
+			static_assert(
+				sizeof(N) <= REVOFF_PACKET_PAYLOAD / 2,
+				"a by-value argument or result is larger than a packet: pass it as an array");
+			t.put('{');
+			if constexpr (fields<N>::known)
+				t.put(fields<N>::name());
+			t.put(':');
+			t.put((revoff_u64)sizeof(N));
+			t.put(':');
+			t.put((revoff_u64)alignof(N));
+			fields<N>::put(t);
+			t.put('}');
+		}
+	}
+	REVOFF_BOTH static constexpr void extents(text &)
+	{
+	}
+};
+
+template <class T, decltype(sizeof(0)) N> struct value_of<T[N]> {
+	REVOFF_BOTH static constexpr void put(text &t)
+	{
+		value_of<typename bare<T>::type>::put(t);
+	}
+	REVOFF_BOTH static constexpr void extents(text &t)
+	{
+		t.put('[');
+		t.put((revoff_u64)N);
+		t.put(']');
+		value_of<T>::extents(t);
+	}
+};
+
+template <class T>
+REVOFF_BOTH constexpr void put_field(text &t, const char *name,
+				     revoff_u64 offset)
+{
+	t.put(';');
+	t.put(name);
+	t.put('=');
+	value_of<typename bare<T>::type>::put(t);
+	value_of<T>::extents(t);
+	t.put('@');
+	t.put(offset);
+}
+
+template <class T> struct argument_of {
+	REVOFF_BOTH static constexpr void put(text &t)
+	{
+		value_of<typename bare<T>::type>::put(t);
+	}
+};
+#define REVOFF_ARRAY_ARGUMENT(map)                                \
+	template <class T> struct argument_of<map<T>> {           \
+		REVOFF_BOTH static constexpr void put(text &t)    \
+		{                                                 \
+			t.put(#map ":");                          \
+			value_of<typename bare<T>::type>::put(t); \
+		}                                                 \
+	}
+REVOFF_ARRAY_ARGUMENT(to);
+REVOFF_ARRAY_ARGUMENT(from);
+REVOFF_ARRAY_ARGUMENT(tofrom);
+REVOFF_ARRAY_ARGUMENT(alloc);
+#undef REVOFF_ARRAY_ARGUMENT
+template <> struct argument_of<str> {
+	REVOFF_BOTH static constexpr void put(text &t)
+	{
+		t.put("str");
+	}
+};
+template <> struct argument_of<void> {
+	REVOFF_BOTH static constexpr void put(text &t)
+	{
+		t.put('v');
+	}
+};
+
+template <class F> struct signature_of;
+template <class R, class... A> struct signature_of<R(A...)> {
+	REVOFF_BOTH static constexpr text get()
+	{
+		text t{};
+		argument_of<R>::put(t);
+		t.put('(');
+		bool first = true;
+		((first ? (void)0 : t.put(','), first = false,
+		  argument_of<A>::put(t)),
+		 ...);
+		t.put(')');
+		return t;
+	}
+};
+
+template <class F>
+REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
+{
+	revoff_descriptor d{
+		REVOFF_DESCRIPTOR_MAGIC, REVOFF_ABI_VERSION, 0, {}, {}
+	};
+	unsigned n = 0;
+	for (; name[n]; ++n) {
+		if (n + 1 >= REVOFF_NAME_MAX)
+			name_or_signature_is_too_long();
+		d.name[n] = name[n];
+	}
+	text t = signature_of<F>::get();
+	for (unsigned i = 0; i < t.n; ++i)
+		d.signature[i] = t.s[i];
+	return d;
+}
+
+} /* namespace detail */
+} /* namespace revoff */
+
+/*
+ * REVOFF_STRUCT(Particle, position, velocity, id): name the fields that
+ * handlers shall see.  At global scope, after the type, before the
+ * REVOFF_FUNCTION that uses it; at most 24 fields.
+ */
+#define REVOFF_STRUCT(type, ...)                                \
+	template <> struct revoff::detail::fields<type> {       \
+		using T_ = type;                                \
+		static constexpr bool known = true;             \
+		REVOFF_BOTH static constexpr const char *name() \
+		{                                               \
+			return #type;                           \
+		}                                               \
+		REVOFF_BOTH static constexpr void put(text &t_) \
+		{                                               \
+			REVOFF_EACH(REVOFF_FIELD, __VA_ARGS__)  \
+		}                                               \
+	};
+#define REVOFF_FIELD(f) \
+	put_field<decltype(T_::f)>(t_, #f, __builtin_offsetof(T_, f));
+
+#define REVOFF_EACH(m, ...)                                                    \
+	REVOFF_PICK(__VA_ARGS__, REVOFF_E24, REVOFF_E23, REVOFF_E22,           \
+		    REVOFF_E21, REVOFF_E20, REVOFF_E19, REVOFF_E18,            \
+		    REVOFF_E17, REVOFF_E16, REVOFF_E15, REVOFF_E14,            \
+		    REVOFF_E13, REVOFF_E12, REVOFF_E11, REVOFF_E10, REVOFF_E9, \
+		    REVOFF_E8, REVOFF_E7, REVOFF_E6, REVOFF_E5, REVOFF_E4,     \
+		    REVOFF_E3, REVOFF_E2, REVOFF_E1, )                         \
+	(m, __VA_ARGS__)
+#define REVOFF_PICK(a1, a2, a3, a4, a5, a6, a7, a8, a9, a10, a11, a12, a13,   \
+		    a14, a15, a16, a17, a18, a19, a20, a21, a22, a23, a24, m, \
+		    ...)                                                      \
+	m
+#define REVOFF_E1(m, a)	      m(a)
+#define REVOFF_E2(m, a, ...)  m(a) REVOFF_E1(m, __VA_ARGS__)
+#define REVOFF_E3(m, a, ...)  m(a) REVOFF_E2(m, __VA_ARGS__)
+#define REVOFF_E4(m, a, ...)  m(a) REVOFF_E3(m, __VA_ARGS__)
+#define REVOFF_E5(m, a, ...)  m(a) REVOFF_E4(m, __VA_ARGS__)
+#define REVOFF_E6(m, a, ...)  m(a) REVOFF_E5(m, __VA_ARGS__)
+#define REVOFF_E7(m, a, ...)  m(a) REVOFF_E6(m, __VA_ARGS__)
+#define REVOFF_E8(m, a, ...)  m(a) REVOFF_E7(m, __VA_ARGS__)
+#define REVOFF_E9(m, a, ...)  m(a) REVOFF_E8(m, __VA_ARGS__)
+#define REVOFF_E10(m, a, ...) m(a) REVOFF_E9(m, __VA_ARGS__)
+#define REVOFF_E11(m, a, ...) m(a) REVOFF_E10(m, __VA_ARGS__)
+#define REVOFF_E12(m, a, ...) m(a) REVOFF_E11(m, __VA_ARGS__)
+#define REVOFF_E13(m, a, ...) m(a) REVOFF_E12(m, __VA_ARGS__)
+#define REVOFF_E14(m, a, ...) m(a) REVOFF_E13(m, __VA_ARGS__)
+#define REVOFF_E15(m, a, ...) m(a) REVOFF_E14(m, __VA_ARGS__)
+#define REVOFF_E16(m, a, ...) m(a) REVOFF_E15(m, __VA_ARGS__)
+#define REVOFF_E17(m, a, ...) m(a) REVOFF_E16(m, __VA_ARGS__)
+#define REVOFF_E18(m, a, ...) m(a) REVOFF_E17(m, __VA_ARGS__)
+#define REVOFF_E19(m, a, ...) m(a) REVOFF_E18(m, __VA_ARGS__)
+#define REVOFF_E20(m, a, ...) m(a) REVOFF_E19(m, __VA_ARGS__)
+#define REVOFF_E21(m, a, ...) m(a) REVOFF_E20(m, __VA_ARGS__)
+#define REVOFF_E22(m, a, ...) m(a) REVOFF_E21(m, __VA_ARGS__)
+#define REVOFF_E23(m, a, ...) m(a) REVOFF_E22(m, __VA_ARGS__)
+#define REVOFF_E24(m, a, ...) m(a) REVOFF_E23(m, __VA_ARGS__)
+
+#endif /* REVOFF_SIGNATURE_H */
