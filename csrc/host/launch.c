@@ -1,0 +1,674 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#include <errno.h>
+#include <sched.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+/* ---- starting ------------------------------------------------------------- */
+
+static CUstream take_stream(struct revoff_device *d, CUresult *r)
+{
+	CUstream stream = NULL;
+
+	pthread_mutex_lock(&d->lock);
+	if (d->nstreams)
+		stream = d->streams[--d->nstreams];
+	pthread_mutex_unlock(&d->lock);
+	*r = stream ? 0
+		    : d->drv->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+	return stream;
+}
+
+/* Lock held.  Streams are kept: making one costs more than a launch. */
+static void give_stream(struct revoff_device *d, CUstream stream)
+{
+	if (d->nstreams == d->mstreams) {
+		unsigned m = d->mstreams ? 2 * d->mstreams : 8;
+		CUstream *s = realloc(d->streams, m * sizeof(*s));
+
+		if (!s) {
+			d->drv->cuStreamDestroy(stream);
+			return;
+		}
+		d->streams = s;
+		d->mstreams = m;
+	}
+	d->streams[d->nstreams++] = stream;
+}
+
+static int register_launch(struct revoff_launch *l)
+{
+	struct revoff_device *d = l->device;
+	struct revoff_image *image = l->image;
+	unsigned i;
+	int rc = 0;
+
+	pthread_mutex_lock(&d->lock);
+	if (image->launch)
+		rc = fail(REVOFF_EBUSY,
+			  "kernel %s: the image already runs %s; an image runs "
+			  "one kernel at a time",
+			  l->kernel->name, image->launch->kernel->name);
+	else if (d->stuck && image->connected)
+		rc = fail(
+			REVOFF_EBUSY,
+			"kernel %s: a handler of %s (kernel %s), which was "
+			"given up, has not returned and still holds the "
+			"device's mailbox",
+			l->kernel->name,
+			d->stuck->image->functions[d->stuck->handler_index].name,
+			d->stuck->kernel->name);
+	if (!rc) {
+		image->launch = l;
+		d->nlaunches++;
+		/* Binding during a launch is for later launches. */
+		for (i = 0; i < l->nbound; ++i) {
+			l->bound[i].handler = image->functions[i].handler;
+			l->bound[i].user = image->functions[i].user;
+		}
+	}
+	pthread_mutex_unlock(&d->lock);
+	return rc;
+}
+
+static void free_launch(struct revoff_launch *l)
+{
+	pthread_mutex_destroy(&l->m);
+	free(l->addrs);
+	free(l->bound);
+	free(l);
+}
+
+/* The launch has ended, or never began. */
+static void unregister_launch(struct revoff_launch *l)
+{
+	struct revoff_device *d = l->device;
+
+	pthread_mutex_lock(&d->lock);
+	if (l->image->launch == l) {
+		l->image->launch = NULL;
+		d->nlaunches--;
+	}
+	if (d->stuck == l)
+		d->stuck = NULL;
+	if (l->own_stream && l->stream)
+		give_stream(d, l->stream);
+	if (!d->nlaunches)
+		device_flush(d);
+	pthread_cond_broadcast(&d->quiet);
+	pthread_mutex_unlock(&d->lock);
+	free_launch(l);
+}
+
+static int check_config(struct revoff_kernel *k,
+			const struct revoff_launch_config *c)
+{
+	uint64_t threads = (uint64_t)c->block[0] * c->block[1] * c->block[2];
+	int i;
+
+	for (i = 0; i < 3; ++i)
+		if (!c->grid[i] || !c->block[i])
+			return fail(REVOFF_EINVAL,
+				    "kernel %s: grid and block must be at "
+				    "least 1 in each direction",
+				    k->name);
+	if (threads > (uint64_t)k->max_threads)
+		return fail(REVOFF_EINVAL,
+			    "kernel %s: a block of %llu threads, at most %d "
+			    "are possible",
+			    k->name, (unsigned long long)threads,
+			    k->max_threads);
+	return 0;
+}
+
+static int launch(struct revoff_launch *l, const struct revoff_launch_config *c)
+{
+	const struct revoff_driver *drv = l->device->drv;
+	CUresult r = 0;
+
+	if (c->shared > 48 * 1024 && drv->cuFuncSetAttribute)
+		r = drv->cuFuncSetAttribute(
+			l->kernel->function,
+			CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES,
+			(int)c->shared);
+	if (r)
+		return fail_driver(drv, r, "cuFuncSetAttribute",
+				   "kernel %s: %u bytes of shared memory",
+				   l->kernel->name, c->shared);
+	l->stream = c->stream;
+	if (!l->stream) {
+		l->own_stream = 1;
+		l->stream = take_stream(l->device, &r);
+		if (r) {
+			l->stream = NULL;
+			return fail_driver(drv, r, "cuStreamCreate",
+					   "kernel %s", l->kernel->name);
+		}
+	}
+	l->start_ns = l->active_ns = now_ns();
+	r = drv->cuLaunchKernel(l->kernel->function, c->grid[0], c->grid[1],
+				c->grid[2], c->block[0], c->block[1],
+				c->block[2], c->shared, l->stream, c->params,
+				NULL);
+	if (!r)
+		return 0;
+	device_result(l->device, r, "cuLaunchKernel", l->kernel->name);
+	return error_slot()->code;
+}
+
+REVOFF_API int revoff_launch_start(struct revoff_kernel *kernel,
+				   const struct revoff_launch_config *config,
+				   struct revoff_launch **out)
+{
+	struct revoff_image *image = kernel->image;
+	struct revoff_launch *l;
+	int rc = check_config(kernel, config);
+
+	*out = NULL;
+	if (!rc)
+		rc = device_enter(image->device, ENTER_NO_HANDLER, "launch");
+	if (rc)
+		return rc;
+	l = calloc(1, sizeof(*l));
+	if (l) {
+		pthread_mutex_init(&l->m, NULL);
+		l->nbound = image->nfunctions;
+		l->bound = calloc(l->nbound + 1, sizeof(*l->bound));
+	}
+	if (!l || !l->bound || scratch_reserve(l, REVOFF_PACKET_MAPS + 1)) {
+		rc = fail(REVOFF_ENOMEM, "out of host memory");
+		if (l)
+			free_launch(l);
+		device_leave(image->device);
+		return rc;
+	}
+	l->device = image->device;
+	l->image = image;
+	l->kernel = kernel;
+	rc = register_launch(l);
+	if (rc) {
+		free_launch(l);
+		device_leave(image->device);
+		return rc;
+	}
+	/* Nobody reads the control words between launches of the image. */
+	if (image->control)
+		memset(image->control, 0, sizeof(*image->control));
+	rc = launch(l, config);
+	if (rc)
+		unregister_launch(l);
+	device_leave(image->device);
+	if (!rc)
+		*out = l;
+	return rc;
+}
+
+/* ---- ending ---------------------------------------------------------------- */
+
+REVOFF_API int revoff_launch_abort(struct revoff_launch *l, int reason)
+{
+	struct revoff_control *c = l->image->control;
+	uint32_t none = REVOFF_ABORT_NONE;
+
+	if (c)
+		__atomic_compare_exchange_n(&c->abort, &none, (uint32_t)reason,
+					    0, __ATOMIC_RELEASE,
+					    __ATOMIC_RELAXED);
+	return 0;
+}
+
+/* What calls that never reached the mailbox left behind. */
+static void report_missed(struct revoff_launch *l)
+{
+	struct revoff_control *c = l->image->control;
+	const char *name = "?";
+	int index, status;
+	uint64_t fn;
+
+	if (!c || !__atomic_load_n(&c->missed, __ATOMIC_ACQUIRE))
+		return;
+	status = c->missed_status;
+	fn = c->missed_fn;
+	index = image_find_fn(l->image, fn);
+	if (index >= 0)
+		name = l->image->functions[index].name;
+	launch_fail(
+		l, REVOFF_ECALL,
+		"kernel %s: %u call%s of function 0x%llx (%s) could not be "
+		"sent: %s%s",
+		l->kernel->name, c->missed, c->missed == 1 ? "" : "s",
+		(unsigned long long)fn, name, revoff_status_name(status),
+		status == REVOFF_UNCONNECTED
+			? " (the image has no reverse function in its table, "
+			  "so no host serves it)"
+			: "");
+}
+
+/* 1 ended, 0 runs, negative: the device failed. */
+static int ask_stream(struct revoff_launch *l)
+{
+	CUresult r = l->device->drv->cuStreamQuery(l->stream);
+
+	if (r == CUDA_ERROR_NOT_READY)
+		return 0;
+	l->end_ns = now_ns();
+	l->result = r;
+	__atomic_store_n(&l->ended, 1, __ATOMIC_RELEASE);
+	if (!r) {
+		report_missed(l);
+		return 1;
+	}
+	device_result(l->device, r, "cuStreamQuery", l->kernel->name);
+	launch_fail(l, error_slot()->code,
+		    "kernel %s ended with driver error %d (%s) after %llu "
+		    "calls",
+		    l->kernel->name, r, error_slot()->driver_name,
+		    (unsigned long long)l->calls);
+	return error_slot()->code;
+}
+
+/* ---- waiting ---------------------------------------------------------------- */
+
+static inline void cpu_relax(void)
+{
+#if defined(__x86_64__) || defined(__i386__)
+	__builtin_ia32_pause();
+#elif defined(__aarch64__)
+	__asm__ volatile("yield");
+#endif
+}
+
+struct waiter {
+	struct revoff_launch *l;
+	uint64_t end_ns;
+	unsigned turn;
+	unsigned sleep_ns;
+	int slack; /* timer slack to restore, or -1 */
+};
+
+/*
+ * A short sleep must be short: with the default timer slack of 50 us even
+ * usleep(1) takes 56.  The slack is the thread's own, so it is put back.
+ */
+static void nap(struct waiter *w, unsigned ns)
+{
+	struct timespec t = { 0, (long)ns };
+
+	if (w->slack < 0) {
+		w->slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+		prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+	}
+	nanosleep(&t, NULL);
+	__atomic_store_n(&w->l->sleeps, w->l->sleeps + 1, __ATOMIC_RELAXED);
+}
+
+static void relax(struct waiter *w, uint64_t now)
+{
+	const struct revoff_device_options *o = &w->l->device->options;
+	uint64_t quiet = now - w->l->active_ns;
+
+	switch (o->wait) {
+	case REVOFF_WAIT_PATCH:
+		usleep(1);
+		return;
+	case REVOFF_WAIT_ADAPTIVE:
+		if (quiet > (uint64_t)o->spin_us * 1000) {
+			if (w->sleep_ns < o->sleep_us * 1000)
+				w->sleep_ns += 2000;
+			nap(w, w->sleep_ns);
+			return;
+		}
+		break;
+	}
+	/* The CPU device's kernels want the core that we spin on. */
+	if (w->l->device->platform == REVOFF_PLATFORM_CPU && quiet > 5000)
+		sched_yield();
+	else
+		cpu_relax();
+}
+
+/*
+ * Look for calls until the kernel has ended.  The stream is asked after an
+ * empty look only: the kernel cannot end while a call is open.
+ */
+static int poll(struct waiter *w)
+{
+	struct revoff_launch *l = w->l;
+	int patch = l->device->options.wait == REVOFF_WAIT_PATCH, rc;
+	uint64_t fn = 0, now;
+
+	if (patch) {
+		rc = ask_stream(l);
+		if (rc)
+			return rc;
+	}
+	l->polls++;
+	if (l->image->connected) {
+		rc = mailbox_peek(l->device, &fn);
+		if (rc)
+			return rc;
+	}
+	now = now_ns();
+	if (fn) {
+		rc = serve(l, fn);
+		if (rc < 0)
+			return rc;
+		if (__atomic_load_n(&l->left, __ATOMIC_RELAXED))
+			return REVOFF_EBUSY;
+		if (rc) {
+			l->active_ns = now;
+			__atomic_store_n(&l->last_call_ns, now,
+					 __ATOMIC_RELAXED);
+			w->sleep_ns = 0;
+			if (patch)
+				usleep(1);
+			return 0;
+		}
+	}
+	if (!patch) {
+		rc = ask_stream(l);
+		if (rc)
+			return rc;
+	}
+	relax(w, now);
+	return now >= w->end_ns ? REVOFF_ETIMEOUT : 0;
+}
+
+/*
+ * Inside: 1 ended, 0 time is up, negative failed.  REVOFF_EBUSY means that the
+ * launch was handed over under our feet.
+ */
+static int wait_inside(struct revoff_launch *l, uint64_t timeout_ns)
+{
+	uint64_t now = now_ns();
+	struct waiter w = { .l = l,
+			    .end_ns = timeout_ns > UINT64_MAX - now
+					      ? UINT64_MAX
+					      : now + timeout_ns,
+			    .slack = -1 };
+	int rc;
+
+	if (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE))
+		return l->result ? REVOFF_EDRIVER : 1;
+	do
+		rc = poll(&w);
+	while (!rc);
+	if (w.slack >= 0)
+		prctl(PR_SET_TIMERSLACK, w.slack, 0, 0, 0);
+	return rc == REVOFF_ETIMEOUT ? 0 : rc;
+}
+
+REVOFF_API int revoff_launch_wait(struct revoff_launch *l, uint64_t timeout_ns)
+{
+	struct revoff_device *d = l->device;
+	int rc = device_enter(d, 0, "wait"), gone;
+
+	if (rc)
+		return rc;
+	pthread_mutex_lock(&l->m);
+	rc = l->in_wait || l->abandoned
+		     ? fail(REVOFF_EBUSY,
+			    "kernel %s: another thread serves this launch",
+			    l->kernel->name)
+		     : 0;
+	if (!rc)
+		l->in_wait = 1;
+	pthread_mutex_unlock(&l->m);
+	if (!rc) {
+		rc = wait_inside(l, timeout_ns);
+		pthread_mutex_lock(&l->m);
+		l->in_wait = 0;
+		gone = l->left;
+		pthread_mutex_unlock(&l->m);
+		/* From here on the reaper may free the launch. */
+		if (gone)
+			rc = fail(REVOFF_EBUSY,
+				  "the launch was given up while its handler "
+				  "ran");
+	}
+	device_leave(d);
+	return rc;
+}
+
+REVOFF_API const struct revoff_error *
+revoff_launch_failure(struct revoff_launch *l)
+{
+	static const struct revoff_error none;
+
+	return __atomic_load_n(&l->has_failure, __ATOMIC_ACQUIRE) ? &l->failure
+								  : &none;
+}
+
+REVOFF_API void revoff_launch_stats(struct revoff_launch *l,
+				    struct revoff_stats *stats)
+{
+	struct revoff_device *d = l->device;
+	struct revoff_control *c = l->image->control;
+
+	memset(stats, 0, sizeof(*stats));
+	stats->calls = __atomic_load_n(&l->calls, __ATOMIC_RELAXED);
+	stats->failed = __atomic_load_n(&l->failed, __ATOMIC_RELAXED);
+	stats->polls = __atomic_load_n(&l->polls, __ATOMIC_RELAXED);
+	stats->sleeps = __atomic_load_n(&l->sleeps, __ATOMIC_RELAXED);
+	stats->elapsed_ns = (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)
+				     ? l->end_ns
+				     : now_ns()) -
+			    l->start_ns;
+	stats->last_call_ns =
+		__atomic_load_n(&l->last_call_ns, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&l->m);
+	stats->in_handler = (uint32_t)l->in_handler;
+	pthread_mutex_unlock(&l->m);
+	stats->handler_index =
+		__atomic_load_n(&l->handler_index, __ATOMIC_RELAXED);
+	if (c) {
+		stats->abort = __atomic_load_n(&c->abort, __ATOMIC_RELAXED);
+		stats->deserted =
+			__atomic_load_n(&c->deserted, __ATOMIC_RELAXED);
+	}
+	/* In placement copy this is the mirror, as of the last look. */
+	if (d->mailbox.host)
+		stats->mailbox_fn = __atomic_load_n(&d->mailbox.host->call.fn,
+						    __ATOMIC_RELAXED);
+}
+
+/* ---- handing over ------------------------------------------------------------ */
+
+/*
+ * One look at an orphan: 1 when it can be freed.  A launch whose handler never
+ * came back is not served; once its caller has left (or the kernel ended) and
+ * the handler has returned, the mailbox is freed for others.
+ */
+static int reap_one(struct revoff_launch *l)
+{
+	struct revoff_control *c = l->image->control;
+	struct revoff_device *d = l->device;
+	uint64_t fn = 0;
+	int in_wait, left;
+
+	pthread_mutex_lock(&l->m);
+	in_wait = l->in_wait;
+	left = l->left;
+	pthread_mutex_unlock(&l->m);
+	if (!left && l->image->connected && !l->ended &&
+	    !mailbox_peek(d, &fn) && fn)
+		serve(l, fn);
+	if (!l->ended)
+		ask_stream(l);
+	if (left && !in_wait && d->stuck == l &&
+	    (l->ended || __atomic_load_n(&c->deserted, __ATOMIC_ACQUIRE))) {
+		/* Whoever gets the lock next waits for its answer again. */
+		__atomic_store_n(&c->leave, 0, __ATOMIC_RELEASE);
+		if (!d->lost)
+			mailbox_reset(d);
+		pthread_mutex_lock(&d->lock);
+		d->stuck = NULL;
+		pthread_mutex_unlock(&d->lock);
+		/* It may call again, and is answered from here on. */
+		pthread_mutex_lock(&l->m);
+		l->left = 0;
+		pthread_mutex_unlock(&l->m);
+	}
+	return l->ended && !in_wait;
+}
+
+static void *reaper(void *arg)
+{
+	struct revoff_device *d = arg;
+	struct timespec t = { 0, 200000 };
+
+	while (d->drv->cuCtxPushCurrent(d->context))
+		nanosleep(&t, NULL);
+	for (;;) {
+		struct revoff_launch *l, *next, *done = NULL, **at;
+
+		pthread_mutex_lock(&d->lock);
+		l = d->orphans;
+		if (!l)
+			d->reaping = 0;
+		pthread_mutex_unlock(&d->lock);
+		if (!l)
+			break;
+		for (; l; l = next) {
+			next = l->next;
+			if (reap_one(l))
+				done = l;
+		}
+		if (done) {
+			pthread_mutex_lock(&d->lock);
+			for (at = &d->orphans; *at != done; at = &(*at)->next)
+				;
+			*at = done->next;
+			pthread_mutex_unlock(&d->lock);
+			unregister_launch(done);
+		}
+		nanosleep(&t, NULL);
+	}
+	return NULL;
+}
+
+static int hand_over(struct revoff_launch *l)
+{
+	struct revoff_device *d = l->device;
+	pthread_attr_t attr;
+	pthread_t thread;
+	int start, rc = 0;
+
+	revoff_launch_abort(l, REVOFF_ABORT_CLOSING);
+	pthread_mutex_lock(&l->m);
+	l->abandoned = 1;
+	l->left = l->in_wait;
+	pthread_mutex_unlock(&l->m);
+	pthread_mutex_lock(&d->lock);
+	if (l->left && l->image->connected) {
+		d->stuck = l;
+		__atomic_store_n(&l->image->control->leave, 1,
+				 __ATOMIC_RELEASE);
+	}
+	l->next = d->orphans;
+	d->orphans = l;
+	start = !d->reaping;
+	d->reaping = 1;
+	pthread_mutex_unlock(&d->lock);
+	if (!start)
+		return 0;
+	pthread_attr_init(&attr);
+	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
+	rc = pthread_create(&thread, &attr, reaper, d);
+	pthread_attr_destroy(&attr);
+	if (rc) {
+		pthread_mutex_lock(&d->lock);
+		d->reaping = 0;
+		pthread_mutex_unlock(&d->lock);
+		return fail(REVOFF_ENOMEM,
+			    "no thread for a launch that was "
+			    "given up: %s",
+			    strerror(rc));
+	}
+	return 0;
+}
+
+REVOFF_API int revoff_launch_finish(struct revoff_launch *l)
+{
+	struct revoff_device *d = l->device;
+	int in_wait, rc;
+
+	pthread_mutex_lock(&l->m);
+	in_wait = l->in_wait;
+	pthread_mutex_unlock(&l->m);
+	if (!in_wait && __atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)) {
+		/* device_flush may unload: it needs the context. */
+		rc = device_enter(d, 0, "finish");
+		unregister_launch(l);
+		if (!rc)
+			device_leave(d);
+		return 1;
+	}
+	rc = hand_over(l);
+	return rc;
+}
+
+REVOFF_API int revoff_device_drain(struct revoff_device *device,
+				   uint64_t timeout_ns)
+{
+	uint64_t end = now_ns() + timeout_ns;
+	struct timespec t = { 0, 1000000 };
+	int left;
+
+	for (;;) {
+		pthread_mutex_lock(&device->lock);
+		left = device->orphans != NULL;
+		pthread_mutex_unlock(&device->lock);
+		if (!left)
+			return 0;
+		if (now_ns() > end)
+			return fail(REVOFF_ETIMEOUT,
+				    "a kernel that was given up still runs on "
+				    "device %d",
+				    device->ordinal);
+		nanosleep(&t, NULL);
+	}
+}
+
+/* How long a timed-out kernel gets to see the abort word. */
+#define GRACE_NS 2000000000ull
+
+REVOFF_API int revoff_run(struct revoff_kernel *kernel,
+			  const struct revoff_launch_config *config,
+			  uint64_t timeout_ns, struct revoff_stats *stats)
+{
+	struct revoff_launch *l;
+	struct revoff_error kept;
+	int rc = revoff_launch_start(kernel, config, &l), timed_out = 0;
+
+	if (rc)
+		return rc;
+	rc = revoff_launch_wait(l, timeout_ns);
+	if (!rc) {
+		timed_out = 1;
+		revoff_launch_abort(l, REVOFF_ABORT_TIMEOUT);
+		rc = revoff_launch_wait(l, GRACE_NS);
+	}
+	if (stats)
+		revoff_launch_stats(l, stats);
+	if (timed_out)
+		fail(REVOFF_ETIMEOUT,
+		     "kernel %s: %.3f s passed after %llu "
+		     "calls; %s",
+		     kernel->name, (double)timeout_ns * 1e-9,
+		     (unsigned long long)l->calls,
+		     rc ? "it was told to end, and did" : "it still runs");
+	else if (revoff_launch_failure(l)->code)
+		*error_slot() = l->failure;
+	else if (rc > 0)
+		fail(0, "%s", "");
+	kept = *error_slot();
+	revoff_launch_finish(l);
+	*error_slot() = kept;
+	return kept.code;
+}

@@ -1,0 +1,511 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * One call, from the mailbox to its handler and back.
+ *
+ * Only the thread that waits for a launch serves the calls of its image, so
+ * the mailbox needs no lock on the host: while its flag is set nobody else
+ * touches it.
+ */
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+/* Innermost launch whose handler this thread is in. */
+static __thread struct revoff_launch *innermost;
+
+struct revoff_launch *serving(void)
+{
+	return innermost;
+}
+
+/* ---- failures ------------------------------------------------------------ */
+
+static void failure(struct revoff_launch *l, int code, const char *format,
+		    va_list ap)
+{
+	if (!l->has_failure) {
+		l->failure = *error_slot();
+		if (code != l->failure.code || !l->failure.driver_code) {
+			memset(&l->failure, 0, sizeof(l->failure));
+			l->failure.code = code;
+		}
+		vsnprintf(l->failure.text, sizeof(l->failure.text), format, ap);
+		__atomic_store_n(&l->has_failure, 1, __ATOMIC_RELEASE);
+	}
+	revoff_launch_abort(l, REVOFF_ABORT_FAILED);
+}
+
+void launch_fail(struct revoff_launch *l, int code, const char *format, ...)
+{
+	va_list ap;
+
+	va_start(ap, format);
+	failure(l, code, format, ap);
+	va_end(ap);
+}
+
+void service_fail(struct service *s, int status, const char *format, ...)
+{
+	va_list ap;
+
+	if (s->status == REVOFF_OK)
+		s->status = status;
+	va_start(ap, format);
+	failure(s->launch,
+		status == REVOFF_HANDLER      ? REVOFF_EHANDLER
+		: status == REVOFF_COPYFAILED ? REVOFF_EDRIVER
+					      : REVOFF_ECALL,
+		format, ap);
+	va_end(ap);
+}
+
+const char *service_name(const struct service *s)
+{
+	return s->launch->image->functions[s->call.index].name;
+}
+
+/* ---- copies -------------------------------------------------------------- */
+
+static int copied(struct service *s, CUresult r, const char *entry,
+		  uint64_t device, uint64_t size)
+{
+	if (!r)
+		return 0;
+	device_result(s->launch->device, r, entry, "copy");
+	error_slot()->code = REVOFF_EDRIVER;
+	service_fail(s, REVOFF_COPYFAILED,
+		     "call of %s: copy of %llu bytes at device address 0x%llx "
+		     "failed: %s gave %d (%s). Is it memory of this device, "
+		     "and not of the device heap?",
+		     service_name(s), (unsigned long long)size,
+		     (unsigned long long)device, entry, r,
+		     error_slot()->driver_name);
+	return -1;
+}
+
+/* Large copies go in pieces, so that other calls of the driver get through. */
+static CUresult pieces(struct revoff_device *d, uint64_t to, uint64_t from,
+		       char *host, uint64_t size)
+{
+	CUresult r = 0;
+	uint64_t at;
+
+	for (at = 0; at < size && !r; at += REVOFF_COPY_PIECE) {
+		uint64_t n = size - at;
+
+		if (n > REVOFF_COPY_PIECE)
+			n = REVOFF_COPY_PIECE;
+		if (to)
+			r = d->drv->cuMemcpyHtoDAsync(to + at, host + at, n,
+						      d->copy_stream);
+		else
+			r = d->drv->cuMemcpyDtoHAsync(host + at, from + at, n,
+						      d->copy_stream);
+	}
+	return r;
+}
+
+int service_copy_in(struct service *s, void *to, uint64_t from, uint64_t size,
+		    int wait)
+{
+	CUresult r;
+
+	if (!size)
+		return 0;
+	r = pieces(s->launch->device, 0, from, to, size);
+	if (copied(s, r, "cuMemcpyDtoHAsync", from, size))
+		return -1;
+	return wait ? service_copy_wait(s) : 0;
+}
+
+int service_copy_out(struct service *s, uint64_t to, const void *from,
+		     uint64_t size)
+{
+	if (!size)
+		return 0;
+	return copied(s, pieces(s->launch->device, to, 0, (char *)from, size),
+		      "cuMemcpyHtoDAsync", to, size);
+}
+
+int service_copy_wait(struct service *s)
+{
+	struct revoff_device *d = s->launch->device;
+
+	return copied(s, d->drv->cuStreamSynchronize(d->copy_stream),
+		      "cuStreamSynchronize", 0, 0);
+}
+
+/* The two copy functions that the patch hands to target_rev. */
+void service_dev_to_host(void *to, const void *from, size_t size, void *token)
+{
+	service_copy_in(token, to, (uint64_t)(uintptr_t)from, size, 1);
+}
+
+void service_host_to_dev(void *to, const void *from, size_t size, void *token)
+{
+	struct service *s = token;
+
+	if (!service_copy_out(s, (uint64_t)(uintptr_t)to, from, size))
+		service_copy_wait(s);
+}
+
+/* ---- items --------------------------------------------------------------- */
+
+int scratch_reserve(struct revoff_launch *l, uint64_t n)
+{
+	size_t m = l->mitems ? l->mitems : REVOFF_PACKET_MAPS + 1;
+	char *block;
+
+	if (n <= l->mitems)
+		return 0;
+	while (m < n)
+		m *= 2;
+	block = malloc(m * (3 * sizeof(uint64_t) + sizeof(uint16_t) + 2));
+	if (!block)
+		return fail(REVOFF_ENOMEM, "out of host memory");
+	free(l->addrs);
+	l->addrs = (uint64_t *)block;
+	l->sizes = l->addrs + m;
+	l->words = l->sizes + m;
+	l->kinds = (uint16_t *)(l->words + m);
+	l->kept = (uint8_t *)(l->kinds + m);
+	l->keepable = l->kept + m;
+	l->mitems = (unsigned)m;
+	return 0;
+}
+
+/* Copy one list of the message to scratch, from the packet or the device. */
+static int list(struct service *s, void *to, uint64_t from, uint64_t bytes)
+{
+	const void *view;
+
+	if (!bytes)
+		return 0;
+	view = mailbox_view(s->launch->device, from, bytes);
+	if (view) {
+		memcpy(to, view, bytes);
+		return 0;
+	}
+	return service_copy_in(s, to, from, bytes, 0);
+}
+
+/* The three lists of a message, in this launch's scratch memory. */
+static int fetch_lists(struct service *s, uint64_t n, uint64_t addrs,
+		       uint64_t sizes, uint64_t kinds)
+{
+	struct revoff_launch *l = s->launch;
+
+	if (n > REVOFF_MAX_MAPNUM) {
+		service_fail(s, REVOFF_BADMAP,
+			     "call of %s: %llu map items (at most %d)",
+			     service_name(s), (unsigned long long)n,
+			     REVOFF_MAX_MAPNUM);
+		return -1;
+	}
+	if (scratch_reserve(l, n)) {
+		service_fail(s, REVOFF_BADMAP, "out of host memory");
+		return -1;
+	}
+	if (list(s, l->addrs, addrs, n * sizeof(uint64_t)) ||
+	    list(s, l->sizes, sizes, n * sizeof(uint64_t)) ||
+	    list(s, l->kinds, kinds, n * sizeof(uint16_t)))
+		return -1;
+	return n ? service_copy_wait(s) : 0;
+}
+
+static int prepare(struct service *s, uint64_t n)
+{
+	struct revoff_launch *l = s->launch;
+
+	memset(l->kept, 0, n);
+	memset(l->keepable, 0, n);
+	s->call.nargs = (unsigned)n;
+	s->call.words = l->words;
+	s->call.sizes = l->sizes;
+	s->call.kinds = l->kinds;
+	s->call.addresses = l->addrs;
+	s->call.kept = l->kept;
+	s->call.keepable = l->keepable;
+	return 0;
+}
+
+/* ---- typed functions ------------------------------------------------------ */
+
+static int bad_item(struct service *s, unsigned i, const char *why)
+{
+	service_fail(s, REVOFF_BADMAP,
+		     "call of %s: argument %u (kind 0x%02x, %llu bytes at "
+		     "0x%llx) %s",
+		     service_name(s), i, s->launch->kinds[i],
+		     (unsigned long long)s->launch->sizes[i],
+		     (unsigned long long)s->launch->addrs[i], why);
+	return -1;
+}
+
+/* An array in device memory: a block of host memory holds it for the call. */
+static int array_in(struct service *s, unsigned i, unsigned kind)
+{
+	struct revoff_launch *l = s->launch;
+	void *block = block_alloc(l->device, l->sizes[i]);
+
+	if (!block)
+		return bad_item(s, i, "does not fit in host memory");
+	l->words[i] = (uint64_t)(uintptr_t)block;
+	l->keepable[i] = 1;
+	if (kind == REVOFF_MAP_FORCE_ALLOC) {
+		memset(block, 0, l->sizes[i]);
+		return 0;
+	}
+	/* Also for "from": what the handler leaves alone must come back. */
+	return service_copy_in(s, block, l->addrs[i], l->sizes[i], 0);
+}
+
+static int item_in(struct service *s, unsigned i)
+{
+	struct revoff_launch *l = s->launch;
+	unsigned kind = l->kinds[i] & REVOFF_KIND_MASK;
+	void *view;
+
+	l->words[i] = 0;
+	if (kind == REVOFF_MAP_FIRSTPRIVATE_INT) {
+		l->words[i] = l->addrs[i];
+		return 0;
+	}
+	if (l->sizes[i] > REVOFF_MAX_SIZE)
+		return bad_item(s, i, "is larger than any memory");
+	if (!l->addrs[i])
+		return l->sizes[i] ? bad_item(s, i, "is NULL") : 0;
+	view = mailbox_view(l->device, l->addrs[i], l->sizes[i]);
+	if (view) {
+		l->words[i] = (uint64_t)(uintptr_t)view;
+		return 0;
+	}
+	switch (kind) {
+	case REVOFF_MAP_FORCE_TO:
+	case REVOFF_MAP_FORCE_FROM:
+	case REVOFF_MAP_FORCE_TOFROM:
+	case REVOFF_MAP_FORCE_ALLOC:
+		return array_in(s, i, kind);
+	}
+	return bad_item(s, i, "has a kind that typed functions do not use");
+}
+
+static void typed_back(struct service *s)
+{
+	struct revoff_launch *l = s->launch;
+	unsigned i, sent = 0;
+
+	for (i = 0; i < s->call.nargs && s->status == REVOFF_OK; ++i) {
+		unsigned kind = l->kinds[i] & REVOFF_KIND_MASK;
+
+		if (!l->keepable[i] || (kind != REVOFF_MAP_FORCE_FROM &&
+					kind != REVOFF_MAP_FORCE_TOFROM))
+			continue;
+		sent += !service_copy_out(s, l->addrs[i],
+					  (void *)(uintptr_t)l->words[i],
+					  l->sizes[i]);
+	}
+	/* The answer must not overtake the data. */
+	if (sent)
+		service_copy_wait(s);
+}
+
+static void serve_typed(struct service *s, const struct rev_offload *m)
+{
+	struct revoff_launch *l = s->launch;
+	unsigned i, n = 0;
+
+	if (fetch_lists(s, m->mapnum, m->addrs, m->sizes, m->kinds))
+		return;
+	prepare(s, m->mapnum);
+	/* n counts the items whose block has to be freed. */
+	while (n < s->call.nargs && s->status == REVOFF_OK)
+		item_in(s, n++);
+	if (s->status == REVOFF_OK)
+		for (i = 0; i < n; ++i)
+			if (l->keepable[i]) {
+				service_copy_wait(s);
+				break;
+			}
+	if (s->status != REVOFF_OK)
+		/* A queued copy must not land in memory given back. */
+		l->device->drv->cuStreamSynchronize(l->device->copy_stream);
+	else if (!run_handler(s))
+		typed_back(s);
+	for (i = 0; i < n; ++i)
+		if (l->keepable[i] && !l->kept[i])
+			revoff_block_free((void *)(uintptr_t)l->words[i]);
+}
+
+/* ---- serving -------------------------------------------------------------- */
+
+/*
+ * Run the handler, with no lock held.  If the launch was handed over
+ * meanwhile, its callers have been told to leave: nothing may be answered.
+ */
+int run_handler(struct service *s)
+{
+	struct revoff_launch *l = s->launch;
+	int rc, left;
+
+	l->outer = innermost;
+	innermost = l;
+	pthread_mutex_lock(&l->m);
+	l->in_handler = 1;
+	pthread_mutex_unlock(&l->m);
+	rc = s->bound.handler(&s->call, s->bound.user);
+	pthread_mutex_lock(&l->m);
+	l->in_handler = 0;
+	left = l->left;
+	pthread_mutex_unlock(&l->m);
+	innermost = l->outer;
+	/* Its kernel may be gone, and with it the memory it passed. */
+	if (left)
+		return -1;
+	if (rc)
+		service_fail(s, REVOFF_HANDLER, "the handler of %s failed",
+			     service_name(s));
+	return rc;
+}
+
+static void serve_known(struct service *s, const struct rev_offload *m)
+{
+	struct revoff_launch *l = s->launch;
+	const struct function *f = &l->image->functions[s->call.index];
+
+	if (l->image->control &&
+	    __atomic_load_n(&l->image->control->abort, __ATOMIC_RELAXED)) {
+		s->status = REVOFF_ABORTED;
+		return;
+	}
+	if (s->call.index < l->nbound)
+		s->bound = l->bound[s->call.index];
+	if (f->kind == REVOFF_FUNCTION_TYPED) {
+		if (!s->bound.handler) {
+			service_fail(s, REVOFF_UNBOUND,
+				     "kernel %s called %s, which has no "
+				     "handler: bind one before run()",
+				     l->kernel->name, f->name);
+			return;
+		}
+		serve_typed(s, m);
+		return;
+	}
+	__atomic_load_n(&l->device->target_rev, __ATOMIC_ACQUIRE)(
+		m->fn, m->mapnum, m->addrs, m->sizes, m->kinds, m->dev_num,
+		service_dev_to_host, service_host_to_dev, s);
+}
+
+/*
+ * Serve the call that the mailbox holds, known to be of this launch's image.
+ * Returns 1, or 0 if nothing may be answered (the launch was handed over
+ * while its handler ran), or negative if the device failed.
+ */
+static int serve_mine(struct revoff_launch *l, int index)
+{
+	struct revoff_device *d = l->device;
+	struct service s = { .launch = l };
+	struct revoff_packet *p = &d->mailbox.host->packet;
+	struct rev_offload m;
+	size_t payload = 0;
+	int rc = mailbox_fetch(d);
+
+	if (rc)
+		return rc;
+	/* A private copy: the device cannot change it under our checks. */
+	m = d->mailbox.host->call;
+	s.call.device = d;
+	s.call.image = l->image;
+	s.call.launch = l;
+	s.call.fn = m.fn;
+	s.call.index = (unsigned)index;
+	if (l->image->functions[index].kind == REVOFF_FUNCTION_TYPED) {
+		memcpy(s.call.block, p->block, sizeof(p->block));
+		memcpy(s.call.thread, p->thread, sizeof(p->thread));
+		payload = p->payload_bytes;
+		if (payload > REVOFF_PACKET_PAYLOAD)
+			payload = REVOFF_PACKET_PAYLOAD;
+	}
+	__atomic_store_n(&l->handler_index, (unsigned)index, __ATOMIC_RELAXED);
+	serve_known(&s, &m);
+	__atomic_store_n(&l->calls, l->calls + 1, __ATOMIC_RELAXED);
+	if (s.status != REVOFF_OK)
+		__atomic_store_n(&l->failed, l->failed + 1, __ATOMIC_RELAXED);
+	pthread_mutex_lock(&l->m);
+	rc = l->left;
+	pthread_mutex_unlock(&l->m);
+	if (rc)
+		return 0;
+	rc = mailbox_answer(d, s.status, s.call.result, payload);
+	return rc ? rc : 1;
+}
+
+/*
+ * A function of no image with a launch under way.  Whoever gets the lock
+ * looks again and answers, so that such a call is answered once.
+ */
+static int serve_stray(struct revoff_launch *l, uint64_t fn)
+{
+	static pthread_mutex_t stray = PTHREAD_MUTEX_INITIALIZER;
+	struct revoff_device *d = l->device;
+	struct revoff_image *image;
+	int known = 0, running = 0, index, rc;
+	uint64_t now;
+
+	pthread_mutex_lock(&d->lock);
+	for (image = d->images; image && !known; image = image->next) {
+		if (image_find_fn(image, fn) < 0)
+			continue;
+		known = 1;
+		running = image->launch != NULL;
+	}
+	pthread_mutex_unlock(&d->lock);
+	if (running)
+		return 0;
+	if (!known) {
+		index = image_adopt(l->image, fn);
+		if (index >= 0)
+			return serve_mine(l, index);
+	}
+	if (pthread_mutex_trylock(&stray))
+		return 0;
+	rc = mailbox_peek(d, &now);
+	if (!rc && now == fn) {
+		if (!known)
+			launch_fail(l, REVOFF_ECALL,
+				    "a kernel (perhaps %s) called the unknown "
+				    "function 0x%llx: its image was not loaded "
+				    "with it in the function table",
+				    l->kernel->name, (unsigned long long)fn);
+		rc = mailbox_answer(d, known ? REVOFF_ABORTED : REVOFF_UNKNOWN,
+				    0, 0);
+		if (!rc)
+			rc = 1;
+	}
+	pthread_mutex_unlock(&stray);
+	return rc;
+}
+
+int serve(struct revoff_launch *l, uint64_t fn)
+{
+	int index = image_find_fn(l->image, fn);
+
+	return index >= 0 ? serve_mine(l, index) : serve_stray(l, fn);
+}
+
+/* ---- target_rev ------------------------------------------------------------ */
+
+REVOFF_API void revoff_target_rev_fail(void *token, const char *text)
+{
+	struct service *s = token;
+
+	service_fail(s, REVOFF_HANDLER, "%s", text);
+}
+
+REVOFF_API struct revoff_call *revoff_target_rev_call(void *token)
+{
+	return &((struct service *)token)->call;
+}
