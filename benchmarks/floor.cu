@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The floors that pyrevoff is measured against, and C handlers to measure it
+ * with.  A shared object, so that floor and product run in one process, on one
+ * context, minutes apart at most.  Every spin has a limit in time.
+ */
+#include <cuda_runtime.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <vector>
+
+#define API	 extern "C" __attribute__((visibility("default")))
+#define LIMIT_NS 5000000000ull
+
+static double now_us()
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return t.tv_sec * 1e6 + t.tv_nsec * 1e-3;
+}
+
+static double median(std::vector<double> v)
+{
+	std::sort(v.begin(), v.end());
+	return v.empty() ? -1 : v[v.size() / 2];
+}
+
+__device__ static unsigned long long clock_ns()
+{
+	unsigned long long t;
+
+	asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(t));
+	return t;
+}
+
+struct flags {
+	unsigned long long to_host;
+	unsigned long long pad[15];
+	unsigned long long to_device;
+	unsigned long long pad2[15];
+};
+
+template <bool ORDERED> __global__ void ping(flags *f, unsigned long long n)
+{
+	unsigned long long end = clock_ns() + LIMIT_NS;
+
+	for (unsigned long long i = 1; i <= n; ++i) {
+		if (ORDERED)
+			__nv_atomic_store_n(&f->to_host, i, __NV_ATOMIC_RELEASE,
+					    __NV_THREAD_SCOPE_SYSTEM);
+		else
+			__nv_atomic_store_n(&f->to_host, i, __NV_ATOMIC_RELAXED,
+					    __NV_THREAD_SCOPE_SYSTEM);
+		for (;;) {
+			unsigned long long v =
+				ORDERED ? __nv_atomic_load_n(
+						  &f->to_device,
+						  __NV_ATOMIC_ACQUIRE,
+						  __NV_THREAD_SCOPE_SYSTEM)
+					: __nv_atomic_load_n(
+						  &f->to_device,
+						  __NV_ATOMIC_RELAXED,
+						  __NV_THREAD_SCOPE_SYSTEM);
+			if (v == i)
+				break;
+			if (clock_ns() > end)
+				return;
+		}
+	}
+}
+
+/* Median of rounds of n round trips of a flag in pinned memory; us, or -1. */
+API double floor_pingpong_us(int ordered, int n, int rounds)
+{
+	flags *f;
+	cudaStream_t s;
+	std::vector<double> v;
+
+	if (cudaHostAlloc(&f, sizeof(*f), cudaHostAllocMapped))
+		return -1;
+	cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+	for (int r = 0; r < rounds + 1; ++r) {
+		f->to_host = f->to_device = 0;
+		if (ordered)
+			ping<true><<<1, 1, 0, s>>>(f, n);
+		else
+			ping<false><<<1, 1, 0, s>>>(f, n);
+		/* The first answer starts the clock: no launch time in it. */
+		double start = 0, limit = now_us() + 4e6;
+		for (int i = 1; i <= n; ++i) {
+			while (__atomic_load_n(&f->to_host, __ATOMIC_ACQUIRE) !=
+			       (unsigned long long)i)
+				if (now_us() > limit)
+					return -1;
+			if (i == 1)
+				start = now_us();
+			__atomic_store_n(&f->to_device, (unsigned long long)i,
+					 __ATOMIC_RELEASE);
+		}
+		double end = now_us();
+		if (cudaStreamSynchronize(s))
+			return -1;
+		if (r)
+			v.push_back((end - start) / (n - 1));
+	}
+	cudaStreamDestroy(s);
+	cudaFreeHost(f);
+	return median(v);
+}
+
+/* What one usleep(1) takes, us. */
+API double floor_usleep_us(int n)
+{
+	double start = now_us();
+
+	for (int i = 0; i < n; ++i)
+		usleep(1);
+	return (now_us() - start) / n;
+}
+
+/* One copy with its synchronise, us. */
+API double floor_copy_us(size_t bytes, int to_device, int n)
+{
+	void *d, *h;
+	cudaStream_t s;
+	std::vector<double> v;
+
+	if (cudaMalloc(&d, bytes) || cudaMallocHost(&h, bytes))
+		return -1;
+	cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
+	for (int i = 0; i < n + 5; ++i) {
+		double start = now_us();
+		if (to_device)
+			cudaMemcpyAsync(d, h, bytes, cudaMemcpyHostToDevice, s);
+		else
+			cudaMemcpyAsync(h, d, bytes, cudaMemcpyDeviceToHost, s);
+		cudaStreamSynchronize(s);
+		if (i >= 5)
+			v.push_back(now_us() - start);
+	}
+	cudaStreamDestroy(s);
+	cudaFreeHost(h);
+	cudaFree(d);
+	return median(v);
+}
+
+/*
+ * Plain launch and synchronise against the product's run, alternating so that
+ * both see the same machine.  The product is called through pointers: the
+ * library is loaded by the Python process already.
+ */
+typedef int cu_launch(void *f, unsigned, unsigned, unsigned, unsigned, unsigned,
+		      unsigned, unsigned, void *stream, void **, void **);
+typedef int cu_sync(void *stream);
+typedef int product_run(void *kernel, const void *config, uint64_t timeout,
+			void *stats);
+
+API int compare_launch(cu_launch *launch, cu_sync *sync, void *function,
+		       void *stream, product_run *run, void *kernel,
+		       const void *config, int n, double *plain_us,
+		       double *product_us)
+{
+	std::vector<double> a, b;
+
+	for (int i = 0; i < n + 100; ++i) {
+		double t0 = now_us();
+		if (launch(function, 1, 1, 1, 1, 1, 1, 0, stream, nullptr,
+			   nullptr) ||
+		    sync(stream))
+			return 1;
+		double t1 = now_us();
+		if (run(kernel, config, 10000000000ull, nullptr))
+			return 2;
+		double t2 = now_us();
+		if (i < 100)
+			continue;
+		a.push_back(t1 - t0);
+		b.push_back(t2 - t1);
+	}
+	*plain_us = median(a);
+	*product_us = median(b);
+	return 0;
+}
+
+/* A C handler that does nothing: the cost of the transport alone. */
+API int null_handler(void *, void *)
+{
+	return 0;
+}
