@@ -249,6 +249,12 @@ static void close_all(struct revoff_device *d)
 		}
 		drv->cuDevicePrimaryCtxRelease(d->cu);
 	}
+	while (d->spare) {
+		struct revoff_launch *l = d->spare;
+
+		d->spare = l->next;
+		launch_free(l);
+	}
 	free(d->streams);
 	free(d->present);
 	free(d->cache);

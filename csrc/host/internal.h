@@ -62,6 +62,7 @@ struct revoff_device {
 	struct revoff_image *images;
 	struct revoff_image *graves; /* to unload when no kernel runs */
 	struct revoff_launch *orphans;
+	struct revoff_launch *spare;
 	int reaping; /* the reaper thread exists */
 	unsigned nlaunches;
 	struct revoff_launch *stuck; /* its handler holds the mailbox */
@@ -128,17 +129,27 @@ struct bound {
 };
 
 struct revoff_launch {
+	/* These survive from launch to launch. */
+	pthread_mutex_t m;
+	struct revoff_launch *next; /* spare, or orphans */
+	struct bound *bound;	    /* as of the launch */
+	unsigned mbound;
+	/* Scratch of the serving thread; grows. */
+	unsigned mitems;
+	uint64_t *addrs, *sizes, *words;
+	uint16_t *kinds;
+	uint8_t *kept, *keepable;
+
+	/* The rest is zeroed for each launch. */
+	int fresh;
+	unsigned nbound;
 	struct revoff_device *device;
 	struct revoff_image *image;
 	struct revoff_kernel *kernel;
-	struct revoff_launch *next;  /* orphans */
 	struct revoff_launch *outer; /* of this thread's open handlers */
 	CUstream stream;
 	int own_stream;
-	struct bound *bound; /* as of the launch */
-	unsigned nbound;
 
-	pthread_mutex_t m;
 	int in_wait;	/* a thread is in revoff_launch_wait */
 	int in_handler; /* ... and in a handler */
 	int abandoned;	/* finish() handed it over */
@@ -150,13 +161,7 @@ struct revoff_launch {
 	uint64_t calls, failed, polls, sleeps;
 	unsigned handler_index;
 	int has_failure;
-	struct revoff_error failure;
-
-	/* Scratch of the serving thread; grows, is never freed in between. */
-	uint64_t *addrs, *sizes, *words;
-	uint16_t *kinds;
-	uint8_t *kept, *keepable;
-	unsigned mitems;
+	struct revoff_error failure; /* last: not zeroed, see has_failure */
 };
 
 /* A call in service: what the token of target_rev points to. */
@@ -239,5 +244,15 @@ void service_fail(struct service *s, int status, const char *format, ...)
 void service_dev_to_host(void *to, const void *from, size_t size, void *token);
 void service_host_to_dev(void *to, const void *from, size_t size, void *token);
 const char *service_name(const struct service *s);
+
+/* launch.c */
+void launch_free(struct revoff_launch *launch);
+/* The launch has ended, or never began: its image is free again. */
+void launch_unregister(struct revoff_launch *launch);
+/* 1 ended, 0 runs, negative: the device failed. */
+int launch_ask_stream(struct revoff_launch *launch);
+
+/* orphan.c */
+int launch_hand_over(struct revoff_launch *launch);
 
 #endif /* REVOFF_INTERNAL_H */

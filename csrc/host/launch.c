@@ -76,7 +76,7 @@ static int register_launch(struct revoff_launch *l)
 	return rc;
 }
 
-static void free_launch(struct revoff_launch *l)
+void launch_free(struct revoff_launch *l)
 {
 	pthread_mutex_destroy(&l->m);
 	free(l->addrs);
@@ -84,8 +84,64 @@ static void free_launch(struct revoff_launch *l)
 	free(l);
 }
 
+static struct revoff_launch *new_launch(void)
+{
+	struct revoff_launch *l = calloc(1, sizeof(*l));
+
+	if (!l)
+		return NULL;
+	if (scratch_reserve(l, REVOFF_PACKET_MAPS + 1)) {
+		free(l);
+		return NULL;
+	}
+	pthread_mutex_init(&l->m, NULL);
+	return l;
+}
+
+/*
+ * Launches are used again, with their scratch memory: an image without reverse
+ * functions should cost no more than a plain launch.
+ */
+static struct revoff_launch *take_launch(struct revoff_kernel *kernel)
+{
+	struct revoff_device *d = kernel->image->device;
+	struct revoff_launch *l;
+	unsigned n = kernel->image->nfunctions;
+
+	pthread_mutex_lock(&d->lock);
+	l = d->spare;
+	if (l)
+		d->spare = l->next;
+	pthread_mutex_unlock(&d->lock);
+	if (!l)
+		l = new_launch();
+	if (l && l->mbound < n) {
+		struct bound *b = realloc(l->bound, n * sizeof(*b));
+
+		if (!b) {
+			launch_free(l);
+			l = NULL;
+		} else {
+			l->bound = b;
+			l->mbound = n;
+		}
+	}
+	if (!l) {
+		fail(REVOFF_ENOMEM, "out of host memory");
+		return NULL;
+	}
+	memset(&l->fresh, 0,
+	       offsetof(struct revoff_launch, failure) -
+		       offsetof(struct revoff_launch, fresh));
+	l->nbound = n;
+	l->device = d;
+	l->image = kernel->image;
+	l->kernel = kernel;
+	return l;
+}
+
 /* The launch has ended, or never began. */
-static void unregister_launch(struct revoff_launch *l)
+void launch_unregister(struct revoff_launch *l)
 {
 	struct revoff_device *d = l->device;
 
@@ -101,8 +157,9 @@ static void unregister_launch(struct revoff_launch *l)
 	if (!d->nlaunches)
 		device_flush(d);
 	pthread_cond_broadcast(&d->quiet);
+	l->next = d->spare;
+	d->spare = l;
 	pthread_mutex_unlock(&d->lock);
-	free_launch(l);
 }
 
 static int check_config(struct revoff_kernel *k,
@@ -161,50 +218,56 @@ static int launch(struct revoff_launch *l, const struct revoff_launch_config *c)
 	return error_slot()->code;
 }
 
+/* Context current. */
+static int start(struct revoff_kernel *kernel,
+		 const struct revoff_launch_config *config,
+		 struct revoff_launch **out)
+{
+	struct revoff_image *image = kernel->image;
+	struct revoff_launch *l = take_launch(kernel);
+	int rc;
+
+	if (!l)
+		return REVOFF_ENOMEM;
+	rc = register_launch(l);
+	if (!rc) {
+		/* Nobody reads the control words between launches. */
+		if (image->control)
+			memset(image->control, 0, sizeof(*image->control));
+		rc = launch(l, config);
+	}
+	if (rc) {
+		struct revoff_error kept = *error_slot();
+
+		launch_unregister(l);
+		*error_slot() = kept;
+		return rc;
+	}
+	*out = l;
+	return 0;
+}
+
+static int start_checked(struct revoff_kernel *kernel,
+			 const struct revoff_launch_config *config)
+{
+	int rc = check_config(kernel, config);
+
+	return rc ? rc
+		  : device_enter(kernel->image->device, ENTER_NO_HANDLER,
+				 "launch");
+}
+
 REVOFF_API int revoff_launch_start(struct revoff_kernel *kernel,
 				   const struct revoff_launch_config *config,
 				   struct revoff_launch **out)
 {
-	struct revoff_image *image = kernel->image;
-	struct revoff_launch *l;
-	int rc = check_config(kernel, config);
+	int rc = start_checked(kernel, config);
 
 	*out = NULL;
-	if (!rc)
-		rc = device_enter(image->device, ENTER_NO_HANDLER, "launch");
 	if (rc)
 		return rc;
-	l = calloc(1, sizeof(*l));
-	if (l) {
-		pthread_mutex_init(&l->m, NULL);
-		l->nbound = image->nfunctions;
-		l->bound = calloc(l->nbound + 1, sizeof(*l->bound));
-	}
-	if (!l || !l->bound || scratch_reserve(l, REVOFF_PACKET_MAPS + 1)) {
-		rc = fail(REVOFF_ENOMEM, "out of host memory");
-		if (l)
-			free_launch(l);
-		device_leave(image->device);
-		return rc;
-	}
-	l->device = image->device;
-	l->image = image;
-	l->kernel = kernel;
-	rc = register_launch(l);
-	if (rc) {
-		free_launch(l);
-		device_leave(image->device);
-		return rc;
-	}
-	/* Nobody reads the control words between launches of the image. */
-	if (image->control)
-		memset(image->control, 0, sizeof(*image->control));
-	rc = launch(l, config);
-	if (rc)
-		unregister_launch(l);
-	device_leave(image->device);
-	if (!rc)
-		*out = l;
+	rc = start(kernel, config, out);
+	device_leave(kernel->image->device);
 	return rc;
 }
 
@@ -250,7 +313,7 @@ static void report_missed(struct revoff_launch *l)
 }
 
 /* 1 ended, 0 runs, negative: the device failed. */
-static int ask_stream(struct revoff_launch *l)
+int launch_ask_stream(struct revoff_launch *l)
 {
 	CUresult r = l->device->drv->cuStreamQuery(l->stream);
 
@@ -343,7 +406,7 @@ static int poll(struct waiter *w)
 	uint64_t fn = 0, now;
 
 	if (patch) {
-		rc = ask_stream(l);
+		rc = launch_ask_stream(l);
 		if (rc)
 			return rc;
 	}
@@ -371,7 +434,7 @@ static int poll(struct waiter *w)
 		}
 	}
 	if (!patch) {
-		rc = ask_stream(l);
+		rc = launch_ask_stream(l);
 		if (rc)
 			return rc;
 	}
@@ -403,13 +466,11 @@ static int wait_inside(struct revoff_launch *l, uint64_t timeout_ns)
 	return rc == REVOFF_ETIMEOUT ? 0 : rc;
 }
 
-REVOFF_API int revoff_launch_wait(struct revoff_launch *l, uint64_t timeout_ns)
+/* Context current. */
+static int wait_for(struct revoff_launch *l, uint64_t timeout_ns)
 {
-	struct revoff_device *d = l->device;
-	int rc = device_enter(d, 0, "wait"), gone;
+	int rc, gone;
 
-	if (rc)
-		return rc;
 	pthread_mutex_lock(&l->m);
 	rc = l->in_wait || l->abandoned
 		     ? fail(REVOFF_EBUSY,
@@ -419,18 +480,27 @@ REVOFF_API int revoff_launch_wait(struct revoff_launch *l, uint64_t timeout_ns)
 	if (!rc)
 		l->in_wait = 1;
 	pthread_mutex_unlock(&l->m);
-	if (!rc) {
-		rc = wait_inside(l, timeout_ns);
-		pthread_mutex_lock(&l->m);
-		l->in_wait = 0;
-		gone = l->left;
-		pthread_mutex_unlock(&l->m);
-		/* From here on the reaper may free the launch. */
-		if (gone)
-			rc = fail(REVOFF_EBUSY,
-				  "the launch was given up while its handler "
-				  "ran");
-	}
+	if (rc)
+		return rc;
+	rc = wait_inside(l, timeout_ns);
+	pthread_mutex_lock(&l->m);
+	l->in_wait = 0;
+	gone = l->left;
+	pthread_mutex_unlock(&l->m);
+	/* From here on the reaper may end the launch. */
+	return gone ? fail(REVOFF_EBUSY,
+			   "the launch was given up while its handler ran")
+		    : rc;
+}
+
+REVOFF_API int revoff_launch_wait(struct revoff_launch *l, uint64_t timeout_ns)
+{
+	struct revoff_device *d = l->device;
+	int rc = device_enter(d, 0, "wait");
+
+	if (rc)
+		return rc;
+	rc = wait_for(l, timeout_ns);
 	device_leave(d);
 	return rc;
 }
@@ -477,162 +547,31 @@ REVOFF_API void revoff_launch_stats(struct revoff_launch *l,
 						    __ATOMIC_RELAXED);
 }
 
-/* ---- handing over ------------------------------------------------------------ */
+/* ---- finishing --------------------------------------------------------- */
 
-/*
- * One look at an orphan: 1 when it can be freed.  A launch whose handler never
- * came back is not served; once its caller has left (or the kernel ended) and
- * the handler has returned, the mailbox is freed for others.
- */
-static int reap_one(struct revoff_launch *l)
+/* Context current, if it still can be. */
+static int finish(struct revoff_launch *l)
 {
-	struct revoff_control *c = l->image->control;
-	struct revoff_device *d = l->device;
-	uint64_t fn = 0;
-	int in_wait, left;
+	int in_wait;
 
 	pthread_mutex_lock(&l->m);
 	in_wait = l->in_wait;
-	left = l->left;
 	pthread_mutex_unlock(&l->m);
-	if (!left && l->image->connected && !l->ended &&
-	    !mailbox_peek(d, &fn) && fn)
-		serve(l, fn);
-	if (!l->ended)
-		ask_stream(l);
-	if (left && !in_wait && d->stuck == l &&
-	    (l->ended || __atomic_load_n(&c->deserted, __ATOMIC_ACQUIRE))) {
-		/* Whoever gets the lock next waits for its answer again. */
-		__atomic_store_n(&c->leave, 0, __ATOMIC_RELEASE);
-		if (!d->lost)
-			mailbox_reset(d);
-		pthread_mutex_lock(&d->lock);
-		d->stuck = NULL;
-		pthread_mutex_unlock(&d->lock);
-		/* It may call again, and is answered from here on. */
-		pthread_mutex_lock(&l->m);
-		l->left = 0;
-		pthread_mutex_unlock(&l->m);
-	}
-	return l->ended && !in_wait;
-}
-
-static void *reaper(void *arg)
-{
-	struct revoff_device *d = arg;
-	struct timespec t = { 0, 200000 };
-
-	while (d->drv->cuCtxPushCurrent(d->context))
-		nanosleep(&t, NULL);
-	for (;;) {
-		struct revoff_launch *l, *next, *done = NULL, **at;
-
-		pthread_mutex_lock(&d->lock);
-		l = d->orphans;
-		if (!l)
-			d->reaping = 0;
-		pthread_mutex_unlock(&d->lock);
-		if (!l)
-			break;
-		for (; l; l = next) {
-			next = l->next;
-			if (reap_one(l))
-				done = l;
-		}
-		if (done) {
-			pthread_mutex_lock(&d->lock);
-			for (at = &d->orphans; *at != done; at = &(*at)->next)
-				;
-			*at = done->next;
-			pthread_mutex_unlock(&d->lock);
-			unregister_launch(done);
-		}
-		nanosleep(&t, NULL);
-	}
-	return NULL;
-}
-
-static int hand_over(struct revoff_launch *l)
-{
-	struct revoff_device *d = l->device;
-	pthread_attr_t attr;
-	pthread_t thread;
-	int start, rc = 0;
-
-	revoff_launch_abort(l, REVOFF_ABORT_CLOSING);
-	pthread_mutex_lock(&l->m);
-	l->abandoned = 1;
-	l->left = l->in_wait;
-	pthread_mutex_unlock(&l->m);
-	pthread_mutex_lock(&d->lock);
-	if (l->left && l->image->connected) {
-		d->stuck = l;
-		__atomic_store_n(&l->image->control->leave, 1,
-				 __ATOMIC_RELEASE);
-	}
-	l->next = d->orphans;
-	d->orphans = l;
-	start = !d->reaping;
-	d->reaping = 1;
-	pthread_mutex_unlock(&d->lock);
-	if (!start)
-		return 0;
-	pthread_attr_init(&attr);
-	pthread_attr_setdetachstate(&attr, PTHREAD_CREATE_DETACHED);
-	rc = pthread_create(&thread, &attr, reaper, d);
-	pthread_attr_destroy(&attr);
-	if (rc) {
-		pthread_mutex_lock(&d->lock);
-		d->reaping = 0;
-		pthread_mutex_unlock(&d->lock);
-		return fail(REVOFF_ENOMEM,
-			    "no thread for a launch that was "
-			    "given up: %s",
-			    strerror(rc));
-	}
-	return 0;
+	if (in_wait || !__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE))
+		return launch_hand_over(l);
+	launch_unregister(l);
+	return 1;
 }
 
 REVOFF_API int revoff_launch_finish(struct revoff_launch *l)
 {
 	struct revoff_device *d = l->device;
-	int in_wait, rc;
+	int entered = !device_enter(d, 0, "finish"), rc;
 
-	pthread_mutex_lock(&l->m);
-	in_wait = l->in_wait;
-	pthread_mutex_unlock(&l->m);
-	if (!in_wait && __atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)) {
-		/* device_flush may unload: it needs the context. */
-		rc = device_enter(d, 0, "finish");
-		unregister_launch(l);
-		if (!rc)
-			device_leave(d);
-		return 1;
-	}
-	rc = hand_over(l);
+	rc = finish(l);
+	if (entered)
+		device_leave(d);
 	return rc;
-}
-
-REVOFF_API int revoff_device_drain(struct revoff_device *device,
-				   uint64_t timeout_ns)
-{
-	uint64_t end = now_ns() + timeout_ns;
-	struct timespec t = { 0, 1000000 };
-	int left;
-
-	for (;;) {
-		pthread_mutex_lock(&device->lock);
-		left = device->orphans != NULL;
-		pthread_mutex_unlock(&device->lock);
-		if (!left)
-			return 0;
-		if (now_ns() > end)
-			return fail(REVOFF_ETIMEOUT,
-				    "a kernel that was given up still runs on "
-				    "device %d",
-				    device->ordinal);
-		nanosleep(&t, NULL);
-	}
 }
 
 /* How long a timed-out kernel gets to see the abort word. */
@@ -642,33 +581,45 @@ REVOFF_API int revoff_run(struct revoff_kernel *kernel,
 			  const struct revoff_launch_config *config,
 			  uint64_t timeout_ns, struct revoff_stats *stats)
 {
+	struct revoff_device *d = kernel->image->device;
 	struct revoff_launch *l;
-	struct revoff_error kept;
-	int rc = revoff_launch_start(kernel, config, &l), timed_out = 0;
+	int rc = start_checked(kernel, config), timed_out = 0;
 
 	if (rc)
 		return rc;
-	rc = revoff_launch_wait(l, timeout_ns);
+	rc = start(kernel, config, &l);
+	if (rc) {
+		device_leave(d);
+		return rc;
+	}
+	rc = wait_for(l, timeout_ns);
 	if (!rc) {
 		timed_out = 1;
 		revoff_launch_abort(l, REVOFF_ABORT_TIMEOUT);
-		rc = revoff_launch_wait(l, GRACE_NS);
+		rc = wait_for(l, GRACE_NS);
 	}
 	if (stats)
 		revoff_launch_stats(l, stats);
 	if (timed_out)
-		fail(REVOFF_ETIMEOUT,
-		     "kernel %s: %.3f s passed after %llu "
-		     "calls; %s",
-		     kernel->name, (double)timeout_ns * 1e-9,
-		     (unsigned long long)l->calls,
-		     rc ? "it was told to end, and did" : "it still runs");
-	else if (revoff_launch_failure(l)->code)
-		*error_slot() = l->failure;
+		rc = fail(REVOFF_ETIMEOUT,
+			  "kernel %s: %.3f s passed after %llu calls; %s",
+			  kernel->name, (double)timeout_ns * 1e-9,
+			  (unsigned long long)l->calls,
+			  rc ? "it was told to end, and did" : "it still runs");
+	else if (l->has_failure)
+		rc = l->failure.code;
 	else if (rc > 0)
-		fail(0, "%s", "");
-	kept = *error_slot();
-	revoff_launch_finish(l);
-	*error_slot() = kept;
-	return kept.code;
+		rc = 0;
+	if (rc) {
+		struct revoff_error kept = timed_out || !l->has_failure
+						   ? *error_slot()
+						   : l->failure;
+
+		finish(l);
+		*error_slot() = kept;
+	} else {
+		finish(l);
+	}
+	device_leave(d);
+	return rc;
 }

@@ -154,13 +154,28 @@ template <> struct bytes_of<void> {
 	static constexpr revoff_u64 value = 0;
 };
 
-/* What of the arguments lies in the packet, while a call is open. */
-struct filler {
+/*
+ * The items of a call, collected in registers and written to the packet in
+ * 16-byte stores: each store is a PCIe write that the publishing fence has to
+ * wait for.
+ */
+template <unsigned N> struct filler {
+	static constexpr unsigned room_for = (N + 4) / 4 * 4;
 	revoff_packet *p;
 	unsigned i;
 	revoff_u32 used;
 	bool fits;
+	revoff_u64 address[room_for];
+	revoff_u64 size[room_for];
+	revoff_u64 kind[room_for];
 
+	__device__ explicit filler(revoff_packet *packet)
+		: p(packet), i(0), used(0), fits(true)
+	{
+REVOFF_UNROLL
+		for (unsigned k = 0; k < room_for; ++k)
+			address[k] = size[k] = kind[k] = 0;
+	}
 	/* Room for n bytes, or 0. */
 	__device__ revoff_u8 *room(revoff_u64 n)
 	{
@@ -172,23 +187,23 @@ struct filler {
 		used = at + (revoff_u32)n;
 		return p->payload + at;
 	}
-	__device__ void item(revoff_u64 address, revoff_u64 size,
-			     revoff_u16 kind)
+	__device__ void item(revoff_u64 a, revoff_u64 n, revoff_u16 k)
 	{
-		p->addrs[i] = address;
-		p->sizes[i] = size;
-		p->kinds[i] = kind;
+		address[i] = a;
+		size[i] = n;
+		kind[i] = k;
 		++i;
 	}
 	/*
 	 * Memory that is not global cannot be reached by the host's copies and
 	 * must fit; global memory that does not is left to them.
 	 */
-	__device__ void data(const void *d, revoff_u64 n, revoff_u16 kind,
+	__device__ void data(const void *d, revoff_u64 n, revoff_u16 k,
 			     revoff_u64 limit, bool fill)
 	{
-		revoff_u64 address = (revoff_u64)d;
-		if (d && n && kind_of(kind) != REVOFF_MAP_FORCE_ALLOC) {
+		revoff_u64 a = (revoff_u64)d;
+		if (d && n &&
+		    (k & REVOFF_KIND_MASK) != REVOFF_MAP_FORCE_ALLOC) {
 			bool global = wire::is_global(d);
 			revoff_u32 at = (used + 15u) & ~15u;
 			if (!global ||
@@ -196,26 +211,42 @@ struct filler {
 				revoff_u8 *r = room(n);
 				if (r && fill)
 					copy(r, d, n);
-				address = (revoff_u64)r;
+				a = (revoff_u64)r;
 			}
 		}
-		item(address, n, kind);
+		item(a, n, k);
 	}
-	__device__ static revoff_u16 kind_of(revoff_u16 kind)
+	__device__ void flush()
 	{
-		return kind & REVOFF_KIND_MASK;
+REVOFF_UNROLL
+		for (unsigned k = 0; k < N; k += 2) {
+			((pair *)p->addrs)[k / 2] =
+				pair{ address[k], address[k + 1] };
+			((pair *)p->sizes)[k / 2] =
+				pair{ size[k], size[k + 1] };
+		}
+REVOFF_UNROLL
+		for (unsigned k = 0; k < N; k += 4)
+			((revoff_u64 *)p->kinds)[k / 4] =
+				kind[k] | kind[k + 1] << 16 |
+				kind[k + 2] << 32 | kind[k + 3] << 48;
+		pair *head = (pair *)p;
+		head[0] = pair{ used | (revoff_u64)blockIdx.x << 32,
+				blockIdx.y | (revoff_u64)blockIdx.z << 32 };
+		head[1] = pair{ threadIdx.x | (revoff_u64)threadIdx.y << 32,
+				threadIdx.z };
 	}
 	/* Bring back what the handler wrote into the packet. */
 	__device__ void back(void *d, revoff_u64 n)
 	{
-		revoff_u64 a = p->addrs[i++];
+		revoff_u64 a = address[i++];
 		if (a != (revoff_u64)d && n)
 			copy(d, (const void *)a, n);
 	}
 };
 
 template <class T> struct pass {
-	__device__ static void fill(filler &f, const T &v)
+	template <class F> __device__ static void fill(F &f, const T &v)
 	{
 		if constexpr (sizeof(T) <= 8) {
 			revoff_u64 word = 0;
@@ -231,65 +262,65 @@ template <class T> struct pass {
 			       aligned_kind<T, REVOFF_MAP_FIRSTPRIVATE>::value);
 		}
 	}
-	__device__ static void back(filler &f, const T &)
+	template <class F> __device__ static void back(F &f, const T &)
 	{
 		++f.i;
 	}
 };
 template <class T> struct pass<to<T>> {
-	__device__ static void fill(filler &f, const to<T> &v)
+	template <class F> __device__ static void fill(F &f, const to<T> &v)
 	{
 		f.data(v.data, v.n * sizeof(T),
 		       aligned_kind<T, REVOFF_MAP_FORCE_TO>::value, stage_in,
 		       true);
 	}
-	__device__ static void back(filler &f, const to<T> &)
+	template <class F> __device__ static void back(F &f, const to<T> &)
 	{
 		++f.i;
 	}
 };
 template <class T> struct pass<from<T>> {
-	__device__ static void fill(filler &f, const from<T> &v)
+	template <class F> __device__ static void fill(F &f, const from<T> &v)
 	{
 		f.data(v.data, v.n * sizeof(T),
 		       aligned_kind<T, REVOFF_MAP_FORCE_FROM>::value,
 		       stage_back, true);
 	}
-	__device__ static void back(filler &f, const from<T> &v)
+	template <class F> __device__ static void back(F &f, const from<T> &v)
 	{
 		f.back(v.data, v.n * sizeof(T));
 	}
 };
 template <class T> struct pass<tofrom<T>> {
-	__device__ static void fill(filler &f, const tofrom<T> &v)
+	template <class F> __device__ static void fill(F &f, const tofrom<T> &v)
 	{
 		f.data(v.data, v.n * sizeof(T),
 		       aligned_kind<T, REVOFF_MAP_FORCE_TOFROM>::value,
 		       stage_back, true);
 	}
-	__device__ static void back(filler &f, const tofrom<T> &v)
+	template <class F> __device__ static void back(F &f, const tofrom<T> &v)
 	{
 		f.back(v.data, v.n * sizeof(T));
 	}
 };
 template <class T> struct pass<alloc<T>> {
-	__device__ static void fill(filler &f, const alloc<T> &v)
+	template <class F> __device__ static void fill(F &f, const alloc<T> &v)
 	{
 		f.data(v.data, v.n * sizeof(T),
 		       aligned_kind<T, REVOFF_MAP_FORCE_ALLOC>::value, 0,
 		       false);
 	}
-	__device__ static void back(filler &f, const alloc<T> &)
+	template <class F> __device__ static void back(F &f, const alloc<T> &)
 	{
 		++f.i;
 	}
 };
 template <> struct pass<str> {
-	__device__ static void fill(filler &f, const str &v)
+	template <class F> __device__ static void fill(F &f, const str &v)
 	{
 		f.data(v.data, v.n, REVOFF_MAP_FORCE_TO, stage_in, true);
 	}
-	__device__ static void back(filler &f, const str &)
+	template <class F> __device__ static void back(F &f, const str &)
 	{
 		++f.i;
 	}
@@ -303,7 +334,7 @@ __device__ inline status call_locked(revoff_descriptor *fn, R *result,
 	constexpr bool large = bytes_of<R>::value > 8;
 	revoff_mailbox *m = __gomp_rev_offload_var;
 	revoff_packet *p = &m->packet;
-	filler f{ p, 0, 0, true };
+	filler<sizeof...(A) + large> f(p);
 	(pass<A>::fill(f, args), ...);
 	if constexpr (large)
 		f.item((revoff_u64)f.room(sizeof(R)), sizeof(R),
@@ -312,11 +343,10 @@ __device__ inline status call_locked(revoff_descriptor *fn, R *result,
 		wire::release();
 		return (status)wire::missed(fn, REVOFF_TOOBIG);
 	}
-	p->payload_bytes = f.used;
-	wire::say_who(p);
+	f.flush();
 	m->call.mapnum = f.i;
-	m->call.addrs = (revoff_u64)p->addrs;
-	m->call.sizes = (revoff_u64)p->sizes;
+	*(pair *)&m->call.addrs =
+		pair{ (revoff_u64)p->addrs, (revoff_u64)p->sizes };
 	m->call.kinds = (revoff_u64)p->kinds;
 	m->call.dev_num = __gomp_additional_icvs.device_num;
 	wire::answer a = wire::exchange(m, fn);
@@ -326,7 +356,7 @@ __device__ inline status call_locked(revoff_descriptor *fn, R *result,
 		f.i = 0;
 		(pass<A>::back(f, args), ...);
 		if constexpr (large)
-			copy(result, (const void *)p->addrs[f.i], sizeof(R));
+			copy(result, (const void *)f.address[f.i], sizeof(R));
 		else if constexpr (!same<R, void>::value)
 			for (unsigned k = 0; k < sizeof(R); ++k)
 				((char *)result)[k] = ((char *)&a.result)[k];

@@ -25,6 +25,12 @@
 #define REVOFF_GLOBAL __device__
 #endif
 
+#if defined(__CUDA_ARCH__)
+#define REVOFF_UNROLL _Pragma("unroll")
+#else
+#define REVOFF_UNROLL
+#endif
+
 extern "C" {
 REVOFF_GLOBAL struct revoff_mailbox *__gomp_rev_offload_var = 0;
 REVOFF_GLOBAL struct revoff_link __revoff_link = {
@@ -330,16 +336,6 @@ template <class F> __device__ inline void each_lane(F f)
 #else
 	f();
 #endif
-}
-
-__device__ inline void say_who(revoff_packet *p)
-{
-	p->block[0] = blockIdx.x;
-	p->block[1] = blockIdx.y;
-	p->block[2] = blockIdx.z;
-	p->thread[0] = threadIdx.x;
-	p->thread[1] = threadIdx.y;
-	p->thread[2] = threadIdx.z;
 }
 
 __device__ inline bool connected()
