@@ -65,7 +65,7 @@ struct cpu_side {
 struct cpu_fiber {
 	struct cpu_side side;
 	char *stack; /* lowest usable byte; the guard page is below it */
-	void (*main)(void *);
+	void (*main)(void *); /* NULL when it has returned */
 	void *argument;
 	struct cpu_side *back; /* who entered it last */
 	struct cpu_fiber *next;
@@ -83,6 +83,7 @@ void cpu_fiber_enter(struct cpu_side *self, struct cpu_fiber *f);
 /* Back to the side that entered f; last: f is done. */
 void cpu_fiber_leave(struct cpu_fiber *f, int last);
 void cpu_side_init(struct cpu_side *self);
+char *cpu_fiber_top(const struct cpu_fiber *f);
 int cpu_is_stack(const void *p);
 /* Has this address hit the guard page below f's stack? */
 int cpu_is_guard(const struct cpu_fiber *f, const void *p);
@@ -189,6 +190,11 @@ void cpu_log_open(struct cpu_log *log, unsigned n, const int *options,
 void cpu_log(struct cpu_log *log, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
+/* ---- elf.c ------------------------------------------------------------- */
+
+/* Can this be a module?  If so, how long is it? */
+CUresult cpu_image_check(const void *image, size_t *size, struct cpu_log *log);
+
 /* ---- block.c ----------------------------------------------------------- */
 
 struct cpu_launch {
@@ -200,6 +206,9 @@ struct cpu_launch {
 	_Atomic(int) error;
 	void *params;
 };
+
+/* What modules are given. */
+extern const struct revoff_cpu_runtime revoff_cpu_runtime;
 
 struct cpu_worker;
 struct cpu_worker *cpu_worker_new(void);

@@ -125,6 +125,11 @@ void cpu_fiber_give(struct cpu_fiber *chain)
 	pthread_mutex_unlock(&pool_lock);
 }
 
+char *cpu_fiber_top(const struct cpu_fiber *f)
+{
+	return f->stack + stack_size;
+}
+
 int cpu_is_stack(const void *p)
 {
 	unsigned i, n = atomic_load_explicit(&nslabs, memory_order_acquire);
@@ -288,6 +293,7 @@ UNTRACED static void start(struct cpu_fiber *f)
 	__sanitizer_finish_switch_fiber(NULL, &f->back->bottom, &f->back->size);
 #endif
 	f->main(f->argument);
+	f->main = NULL;
 	cpu_fiber_leave(f, 1);
 }
 

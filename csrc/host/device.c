@@ -99,9 +99,17 @@ REVOFF_API int revoff_device_query(int platform, int ordinal,
 	return rc ? rc : query(drv, ordinal, &cu, info);
 }
 
+/*
+ * Whether the innermost entries of this thread pushed a context: one bit each,
+ * the newest at bit 62.  Entries nest a few deep at most (a handler that
+ * copies, on a device that serves for another).
+ */
+static __thread uint64_t pushed;
+
 int device_enter(struct revoff_device *device, int flags, const char *what)
 {
 	struct revoff_launch *l;
+	CUcontext now = NULL;
 	CUresult r;
 
 	if (forked())
@@ -127,10 +135,17 @@ int device_enter(struct revoff_device *device, int flags, const char *what)
 			    "earlier fault (driver error %d): start a new "
 			    "process",
 			    what, device->ordinal, device->lost);
-	r = device->drv->cuCtxPushCurrent(device->context);
+	/* Asking is cheaper than pushing and popping. */
+	r = device->drv->cuCtxGetCurrent(&now);
+	if (!r && now != device->context) {
+		r = device->drv->cuCtxPushCurrent(device->context);
+		if (!r)
+			pushed |= 1ull << 63;
+	}
 	if (r)
 		return fail_driver(device->drv, r, "cuCtxPushCurrent", "%s",
 				   what);
+	pushed = pushed >> 1;
 	return 0;
 }
 
@@ -138,7 +153,10 @@ void device_leave(struct revoff_device *device)
 {
 	CUcontext context;
 
-	device->drv->cuCtxPopCurrent(&context);
+	pushed <<= 1;
+	if (pushed & 1ull << 63)
+		device->drv->cuCtxPopCurrent(&context);
+	pushed &= ~(1ull << 63);
 }
 
 /* These leave a context in which nothing works any more. */

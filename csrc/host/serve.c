@@ -177,7 +177,7 @@ int scratch_reserve(struct revoff_launch *l, uint64_t n)
 	return 0;
 }
 
-/* Copy one list of the message to scratch, from the packet or the device. */
+/* Copy one list of the message to scratch: 1 if a copy is under way. */
 static int list(struct service *s, void *to, uint64_t from, uint64_t bytes)
 {
 	const void *view;
@@ -189,7 +189,7 @@ static int list(struct service *s, void *to, uint64_t from, uint64_t bytes)
 		memcpy(to, view, bytes);
 		return 0;
 	}
-	return service_copy_in(s, to, from, bytes, 0);
+	return service_copy_in(s, to, from, bytes, 0) ? -1 : 1;
 }
 
 /* The three lists of a message, in this launch's scratch memory. */
@@ -197,6 +197,7 @@ static int fetch_lists(struct service *s, uint64_t n, uint64_t addrs,
 		       uint64_t sizes, uint64_t kinds)
 {
 	struct revoff_launch *l = s->launch;
+	int a, b, c;
 
 	if (n > REVOFF_MAX_MAPNUM) {
 		service_fail(s, REVOFF_BADMAP,
@@ -209,11 +210,13 @@ static int fetch_lists(struct service *s, uint64_t n, uint64_t addrs,
 		service_fail(s, REVOFF_BADMAP, "out of host memory");
 		return -1;
 	}
-	if (list(s, l->addrs, addrs, n * sizeof(uint64_t)) ||
-	    list(s, l->sizes, sizes, n * sizeof(uint64_t)) ||
-	    list(s, l->kinds, kinds, n * sizeof(uint16_t)))
+	a = list(s, l->addrs, addrs, n * sizeof(uint64_t));
+	b = list(s, l->sizes, sizes, n * sizeof(uint64_t));
+	c = list(s, l->kinds, kinds, n * sizeof(uint16_t));
+	if (a < 0 || b < 0 || c < 0)
 		return -1;
-	return n ? service_copy_wait(s) : 0;
+	/* Asking the driver costs a microsecond: only if there is a reason. */
+	return a | b | c ? service_copy_wait(s) : 0;
 }
 
 static int prepare(struct service *s, uint64_t n)

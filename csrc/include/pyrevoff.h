@@ -170,9 +170,9 @@ template <unsigned N> struct filler {
 	revoff_u64 kind[room_for];
 
 	__device__ explicit filler(revoff_packet *packet)
-		: p(packet), i(0), used(0), fits(true)
+	    : p(packet), i(0), used(0), fits(true)
 	{
-REVOFF_UNROLL
+		REVOFF_UNROLL
 		for (unsigned k = 0; k < room_for; ++k)
 			address[k] = size[k] = kind[k] = 0;
 	}
@@ -218,18 +218,20 @@ REVOFF_UNROLL
 	}
 	__device__ void flush()
 	{
-REVOFF_UNROLL
-		for (unsigned k = 0; k < N; k += 2) {
-			((pair *)p->addrs)[k / 2] =
-				pair{ address[k], address[k + 1] };
-			((pair *)p->sizes)[k / 2] =
-				pair{ size[k], size[k + 1] };
+		if constexpr (N > 0) {
+			REVOFF_UNROLL
+			for (unsigned k = 0; k < N; k += 2) {
+				((pair *)p->addrs)[k / 2] =
+					pair{ address[k], address[k + 1] };
+				((pair *)p->sizes)[k / 2] =
+					pair{ size[k], size[k + 1] };
+			}
+			REVOFF_UNROLL
+			for (unsigned k = 0; k < N; k += 4)
+				((revoff_u64 *)p->kinds)[k / 4] =
+					kind[k] | kind[k + 1] << 16 |
+					kind[k + 2] << 32 | kind[k + 3] << 48;
 		}
-REVOFF_UNROLL
-		for (unsigned k = 0; k < N; k += 4)
-			((revoff_u64 *)p->kinds)[k / 4] =
-				kind[k] | kind[k + 1] << 16 |
-				kind[k + 2] << 32 | kind[k + 3] << 48;
 		pair *head = (pair *)p;
 		head[0] = pair{ used | (revoff_u64)blockIdx.x << 32,
 				blockIdx.y | (revoff_u64)blockIdx.z << 32 };

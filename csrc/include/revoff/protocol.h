@@ -195,9 +195,16 @@ struct revoff_icvs {
 #else
 #define REVOFF_STATIC_ASSERT(cond, text) _Static_assert(cond, text)
 #endif
+#ifdef __CUDACC_RTC__
+/* NVRTC has no offsetof; every other compiler checks the same structs. */
+#define REVOFF_AT(type, field, offset)                               \
+	REVOFF_STATIC_ASSERT(sizeof(((struct type *)0)->field) != 0, \
+			     #type "." #field)
+#else
 #define REVOFF_AT(type, field, offset)                                         \
 	REVOFF_STATIC_ASSERT(__builtin_offsetof(struct type, field) == offset, \
 			     #type "." #field " must be at byte " #offset)
+#endif
 #define REVOFF_SIZE(type, bytes)                           \
 	REVOFF_STATIC_ASSERT(sizeof(struct type) == bytes, \
 			     #type " must have " #bytes " bytes")

@@ -23,12 +23,14 @@ struct str;
 namespace detail
 {
 
-/* Called only when a text does not fit, which stops the compiler. */
-void name_or_signature_is_too_long();
+/* Called only in case of error, which stops the compiler at their names. */
+REVOFF_BOTH void name_or_signature_is_too_long();
+REVOFF_BOTH void REVOFF_STRUCT_must_list_all_fields_in_order();
 
 struct text {
 	char s[REVOFF_SIGNATURE_MAX] = {};
 	unsigned n = 0;
+	revoff_u64 at = 0; /* in the struct whose fields are being put */
 
 	REVOFF_BOTH constexpr void put(char c)
 	{
@@ -134,7 +136,10 @@ template <class T> struct value_of {
 			t.put((revoff_u64)sizeof(N));
 			t.put(':');
 			t.put((revoff_u64)alignof(N));
+			revoff_u64 outer = t.at;
+			t.at = 0;
 			fields<N>::put(t);
+			t.at = outer;
 			t.put('}');
 		}
 	}
@@ -161,6 +166,14 @@ template <class T>
 REVOFF_BOTH constexpr void put_field(text &t, const char *name,
 				     revoff_u64 offset)
 {
+#ifdef __CUDACC_RTC__
+	/*
+	 * NVRTC has no offsetof: lay the fields out as the compiler does, and
+	 * let all_fields() check that they fill the struct.
+	 */
+	offset = (t.at + alignof(T) - 1) / alignof(T) * alignof(T);
+	t.at = offset + sizeof(T);
+#endif
 	t.put(';');
 	t.put(name);
 	t.put('=');
@@ -168,6 +181,15 @@ REVOFF_BOTH constexpr void put_field(text &t, const char *name,
 	value_of<T>::extents(t);
 	t.put('@');
 	t.put(offset);
+}
+
+template <class T> REVOFF_BOTH constexpr void all_fields(text &t)
+{
+#ifdef __CUDACC_RTC__
+	if ((t.at + alignof(T) - 1) / alignof(T) * alignof(T) != sizeof(T))
+		REVOFF_STRUCT_must_list_all_fields_in_order();
+#endif
+	(void)t;
 }
 
 template <class T> struct argument_of {
@@ -242,7 +264,8 @@ REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
 /*
  * REVOFF_STRUCT(Particle, position, velocity, id): name the fields that
  * handlers shall see.  At global scope, after the type, before the
- * REVOFF_FUNCTION that uses it; at most 24 fields.
+ * REVOFF_FUNCTION that uses it; at most 24 fields.  Under NVRTC all fields must
+ * be named, in order, since it cannot tell their offsets.
  */
 #define REVOFF_STRUCT(type, ...)                                \
 	template <> struct revoff::detail::fields<type> {       \
@@ -255,10 +278,16 @@ REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
 		REVOFF_BOTH static constexpr void put(text &t_) \
 		{                                               \
 			REVOFF_EACH(REVOFF_FIELD, __VA_ARGS__)  \
+			all_fields<T_>(t_);                     \
 		}                                               \
 	};
+#ifdef __CUDACC_RTC__
+#define REVOFF_OFFSET(type, f) 0
+#else
+#define REVOFF_OFFSET(type, f) __builtin_offsetof(type, f)
+#endif
 #define REVOFF_FIELD(f) \
-	put_field<decltype(T_::f)>(t_, #f, __builtin_offsetof(T_, f));
+	put_field<decltype(T_::f)>(t_, #f, REVOFF_OFFSET(T_, f));
 
 #define REVOFF_EACH(m, ...)                                                    \
 	REVOFF_PICK(__VA_ARGS__, REVOFF_E24, REVOFF_E23, REVOFF_E22,           \
