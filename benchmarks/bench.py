@@ -196,7 +196,7 @@ def gomp_rows(kind: str, b: Bench, handler) -> list[dict]:
         "__device__ char data",
         "__device__ void region(void *) {}\n"
         + (
-            "__device__ void (*rev_table[1])(void *) asm(\"$offload_func_table\") = {region};\n"
+            '__device__ void (*rev_table[1])(void *) asm("$offload_func_table") = {region};\n'
             if kind == "cpu"
             else "__device__ void (*$offload_func_table[1])(void *) = {region};\n"
         )
@@ -222,9 +222,7 @@ def gomp_rows(kind: str, b: Bench, handler) -> list[dict]:
                 image = out[0]
                 b.bind(image, "region", handler)
                 fn = ffi.new("struct revoff_function *")
-                check(
-                    lib.revoff_image_function(image, lib.revoff_image_find(image, b"region"), fn)
-                )
+                check(lib.revoff_image_function(image, lib.revoff_image_find(image, b"region"), fn))
                 check(lib.revoff_device_set_wait(device, WAITS[wait], 0, 0))
                 row = {
                     "placement": place,
@@ -315,7 +313,10 @@ def unused_row(b: Bench) -> dict | None:
 def commit() -> str:
     try:
         out = subprocess.run(
-            ["git", "-C", str(HERE), "rev-parse", "HEAD"], capture_output=True, text=True, timeout=10
+            ["git", "-C", str(HERE), "rev-parse", "HEAD"],
+            capture_output=True,
+            text=True,
+            timeout=10,
         )
     except OSError:
         return os.environ.get("PYREVOFF_COMMIT", "unknown")

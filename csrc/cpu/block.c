@@ -15,7 +15,12 @@
 #include <sys/mman.h>
 #include <time.h>
 
-enum state { READY, BARRIER, MEETING, ENDED };
+enum state {
+	READY,
+	BARRIER,
+	MEETING,
+	ENDED
+};
 
 struct lane {
 	struct cpu_fiber *fiber;
@@ -23,6 +28,7 @@ struct lane {
 	enum state state;
 	/* Of a meeting: */
 	unsigned mask, operation, came;
+	const void *site; /* of the last pause */
 	unsigned long long value, *values;
 };
 
@@ -31,25 +37,25 @@ struct cpu_worker {
 	struct cpu_launch *launch;
 	struct cpu_fiber *spare; /* fibers without a thread */
 	struct revoff_cpu_vars vars;
-	uint64_t module_serial; /* that vars belong to */
+	uint64_t module_serial;	       /* that vars belong to */
 	uintptr_t shared, shared_size; /* the module's, in this OS thread */
 	char *dynamic;
 	void *signal_stack;
 
 	unsigned current, started, alive;
 	unsigned arrived, agreed; /* at the barrier; with a true predicate */
-	int barrier_count, barrier_all; /* of the last completed barrier */
+	int barrier_count, barrier_all;	 /* of the last completed barrier */
 	unsigned meeting[CPU_MAX_WARPS]; /* lanes that wait, by warp */
 	unsigned exited[CPU_MAX_WARPS];
 	unsigned head, queued;
-	unsigned pauses; /* since anything but a pause happened */
+	unsigned pauses;     /* since anything but a pause happened */
 	uint64_t idle_since; /* ns; 0: not idle */
-	uint64_t block; /* index in the grid */
+	uint64_t block;	     /* index in the grid */
 	uint16_t queue[CPU_MAX_THREADS];
 	struct lane lanes[CPU_MAX_THREADS];
 };
 
-static __thread struct cpu_worker *self;
+static CPU_SIGNAL_SAFE __thread struct cpu_worker *self;
 
 static uint64_t now(void)
 {
@@ -155,8 +161,7 @@ static int try_meeting(struct cpu_worker *w, unsigned warp, unsigned mask,
 	}
 	w->meeting[warp] &= ~members;
 	for (rest = members; rest; rest &= rest - 1)
-		wake(w, warp * REVOFF_CPU_WARP +
-				(unsigned)__builtin_ctz(rest));
+		wake(w, warp * REVOFF_CPU_WARP + (unsigned)__builtin_ctz(rest));
 	return 1;
 }
 
@@ -186,18 +191,28 @@ static void end_lane(struct cpu_worker *w, unsigned lane)
 	}
 }
 
-/* ---- what kernels call, on their fibers ----------------------------------- */
+/* ---- what kernels call, on their fibers ---------------------------------- */
 
 static void leave(struct cpu_worker *w)
 {
 	cpu_fiber_leave(w->lanes[w->current].fiber, 0);
 }
 
+/*
+ * A lane that pauses at another place than before has got on; one that waits
+ * pauses at the same place again and again.
+ */
 static void pause_lane(void)
 {
 	struct cpu_worker *w = self;
+	struct lane *l = &w->lanes[w->current];
+	const void *site = __builtin_return_address(0);
 
 	++w->pauses;
+	if (l->site != site) {
+		l->site = site;
+		w->idle_since = 0;
+	}
 	enqueue(w, w->current);
 	leave(w);
 }
@@ -231,9 +246,9 @@ static int sync_threads(int what, int predicate)
 	try_barrier(w);
 	if (w->lanes[w->current].state == BARRIER)
 		leave(w);
-	return what == REVOFF_CPU_SYNC_COUNT ? w->barrier_count :
-	       what == REVOFF_CPU_SYNC_AND   ? w->barrier_all :
-					       w->barrier_count != 0;
+	return what == REVOFF_CPU_SYNC_COUNT ? w->barrier_count
+	       : what == REVOFF_CPU_SYNC_AND ? w->barrier_all
+					     : w->barrier_count != 0;
 }
 
 void cpu_escape(struct cpu_worker *w)
@@ -261,8 +276,8 @@ static unsigned lane_number(void)
 	return self->current % REVOFF_CPU_WARP;
 }
 
-static unsigned meet(unsigned mask, unsigned operation, unsigned long long value,
-		     unsigned long long *values)
+static unsigned meet(unsigned mask, unsigned operation,
+		     unsigned long long value, unsigned long long *values)
 {
 	struct cpu_worker *w = self;
 	unsigned warp = w->current / REVOFF_CPU_WARP;
@@ -302,29 +317,32 @@ static void lane_main(void *argument)
 	l->function->kernel->run(l->params);
 }
 
-/* ---- the scheduler --------------------------------------------------------- */
+/* ---- the scheduler ------------------------------------------------------- */
 
 /*
  * Every thread of the block only pauses.  The one who can help may want this
- * core, so first it is offered.  After 2 ms the worker sleeps for a thousandth
- * of the time it has waited: a wait costs no core for ever, and an answer is
- * seen late by 0.1 % of the wait.
+ * core, so first it is offered.  Later the worker sleeps for a thousandth of
+ * the time it has waited, up to a limit: a wait costs no core for ever, and
+ * its end is seen hardly later.
  */
+#define YIELD_NS (2 * 1000 * 1000)
+#define SLEEP_NS (50 * 1000)
+
 static void idle(struct cpu_worker *w)
 {
-	uint64_t t = now(), waited, sleep;
 	struct timespec ts = { 0, 0 };
+	uint64_t t = now(), waited;
 
 	w->pauses = 0;
 	if (!w->idle_since)
 		w->idle_since = t;
 	waited = t - w->idle_since;
-	if (waited < 2000000) {
+	if (waited < YIELD_NS) {
 		sched_yield();
 		return;
 	}
-	sleep = waited / 1000;
-	ts.tv_nsec = sleep > 200000 ? 200000 : (long)sleep;
+	waited /= 1000;
+	ts.tv_nsec = waited > SLEEP_NS ? SLEEP_NS : (long)waited;
 	nanosleep(&ts, NULL);
 }
 
@@ -366,6 +384,7 @@ static int start_lane(struct cpu_worker *w)
 	lane->fiber = w->spare;
 	w->spare = lane->fiber->next;
 	lane->state = READY;
+	lane->site = NULL;
 	lane->idx[0] = n % l->block[0];
 	lane->idx[1] = n / l->block[0] % l->block[1];
 	lane->idx[2] = n / l->block[0] / l->block[1];
@@ -460,8 +479,8 @@ static void bind_module(struct cpu_worker *w, struct cpu_module *m)
 	m->table->vars(&w->vars);
 	*w->vars.dynamic_shared = w->dynamic;
 	w->shared_size = 0;
-	if (m->tls_size &&
-	    !dlinfo(m->library, RTLD_DI_TLS_DATA, &block) && block) {
+	if (m->tls_size && !dlinfo(m->library, RTLD_DI_TLS_DATA, &block) &&
+	    block) {
 		w->shared = (uintptr_t)block;
 		w->shared_size = m->tls_size;
 	}

@@ -13,7 +13,7 @@ static struct CUctx_st contexts[CPU_MAX_DEVICES] = {
 	[0 ... CPU_MAX_DEVICES - 1] = { .lock = PTHREAD_MUTEX_INITIALIZER },
 };
 
-#define STACK_DEPTH 256
+#define STACK_DEPTH 32 /* thread-local memory is scarce in a library */
 static __thread CUcontext stack[STACK_DEPTH];
 static __thread unsigned depth;
 
@@ -142,7 +142,7 @@ CUresult cpu_cuDeviceGetAttribute(int *value, int attribute, CUdevice device)
 	case 7: /* max grid z */
 		*value = 65535;
 		break;
-	case 8: /* shared memory per block */
+	case 8:	 /* shared memory per block */
 	case 97: /* the same after opting in */
 		*value = CPU_DYNAMIC_SHARED;
 		break;
@@ -266,7 +266,7 @@ CUresult cpu_cuCtxGetCurrent(CUcontext *context)
 	return CUDA_SUCCESS;
 }
 
-/* ---- handles ------------------------------------------------------------ */
+/* ---- handles ------------------------------------------------------------- */
 
 /*
  * A handle is the address of a slot in one reserved range, so any bit pattern

@@ -42,13 +42,19 @@
 #define CPU_MAX_WARPS	   (CPU_MAX_THREADS / REVOFF_CPU_WARP)
 #define CPU_DYNAMIC_SHARED (227 * 1024) /* bytes, as on sm_90 */
 
+/*
+ * A thread's first access to other thread-local variables of a loaded library
+ * may allocate memory, which a signal handler must not.
+ */
+#define CPU_SIGNAL_SAFE __attribute__((tls_model("initial-exec")))
+
 /* Driver codes that only this device returns. */
 enum {
 	CPU_ERROR_ALREADY_REGISTERED = 712,
 	CPU_ERROR_NOT_REGISTERED = 713,
 };
 
-/* ---- fiber.c ----------------------------------------------------------- */
+/* ---- fiber.c ------------------------------------------------------------- */
 
 #if defined(__x86_64__) && !defined(REVOFF_CPU_UCONTEXT)
 #define CPU_ASM_SWITCH 1
@@ -88,7 +94,7 @@ int cpu_is_stack(const void *p);
 /* Has this address hit the guard page below f's stack? */
 int cpu_is_guard(const struct cpu_fiber *f, const void *p);
 
-/* ---- context.c --------------------------------------------------------- */
+/* ---- context.c ----------------------------------------------------------- */
 
 struct cpu_stream;
 struct cpu_module;
@@ -112,7 +118,13 @@ size_t cpu_env(const char *name, size_t otherwise, size_t low, size_t high);
 void cpu_watch_forks(void);
 
 /* Handles that can be told from garbage without touching it. */
-enum cpu_kind { CPU_FREE, CPU_STREAM, CPU_MODULE, CPU_FUNCTION, CPU_LINK };
+enum cpu_kind {
+	CPU_FREE,
+	CPU_STREAM,
+	CPU_MODULE,
+	CPU_FUNCTION,
+	CPU_LINK
+};
 void *cpu_handle_new(enum cpu_kind kind, void *object);
 void cpu_handle_drop(void *handle);
 void *cpu_handle_object(const void *handle, enum cpu_kind kind);
@@ -124,7 +136,7 @@ void *cpu_handle_object(const void *handle, enum cpu_kind kind);
 void cpu_fault_text(int error, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* ---- memory.c ---------------------------------------------------------- */
+/* ---- memory.c ------------------------------------------------------------ */
 
 enum cpu_memory {
 	CPU_DEVICE_MEMORY,
@@ -144,7 +156,7 @@ CUresult cpu_range_check(uintptr_t address, size_t size, int write);
 int cpu_range_is_pinned(uintptr_t address, size_t size);
 void cpu_memory_reset(CUcontext context);
 
-/* ---- module.c ---------------------------------------------------------- */
+/* ---- module.c ------------------------------------------------------------ */
 
 struct cpu_function {
 	void *handle;
@@ -176,7 +188,7 @@ void cpu_module_drop(struct cpu_module *m);
 int cpu_module_has_code(const struct cpu_module *m, uintptr_t pc);
 void cpu_module_reset(CUcontext context);
 
-/* ---- log.c ------------------------------------------------------------- */
+/* ---- log.c --------------------------------------------------------------- */
 
 /* The error log buffer among JIT options; all NULL if there is none. */
 struct cpu_log {
@@ -190,12 +202,14 @@ void cpu_log_open(struct cpu_log *log, unsigned n, const int *options,
 void cpu_log(struct cpu_log *log, const char *format, ...)
 	__attribute__((format(printf, 2, 3)));
 
-/* ---- elf.c ------------------------------------------------------------- */
+/* ---- elf.c --------------------------------------------------------------- */
 
 /* Can this be a module?  If so, how long is it? */
 CUresult cpu_image_check(const void *image, size_t *size, struct cpu_log *log);
+/* Undo what would make two loads of an image share data. */
+void cpu_image_make_own(char *image);
 
-/* ---- block.c ----------------------------------------------------------- */
+/* ---- block.c ------------------------------------------------------------- */
 
 struct cpu_launch {
 	struct cpu_function *function;
@@ -226,7 +240,7 @@ void cpu_fail_launch(struct cpu_launch *launch, int error);
 /* Leave the running fiber for good; the launch has failed. */
 void cpu_escape(struct cpu_worker *w) __attribute__((noreturn));
 
-/* ---- segv.c ------------------------------------------------------------ */
+/* ---- segv.c -------------------------------------------------------------- */
 
 /* Turn faults of kernel code into driver errors; once per process. */
 void cpu_segv_install(void);
@@ -234,11 +248,11 @@ void cpu_segv_install(void);
 void *cpu_segv_thread_begin(void);
 void cpu_segv_thread_end(void *state);
 
-/* ---- stream.c ---------------------------------------------------------- */
+/* ---- stream.c ------------------------------------------------------------ */
 
 void cpu_streams_reset(CUcontext context);
 
-/* ---- the entries ------------------------------------------------------- */
+/* ---- the entries --------------------------------------------------------- */
 
 #define REVOFF_DRIVER(name, symbol, need, parameters, arguments) \
 	CUresult cpu_##name parameters;

@@ -111,16 +111,20 @@ CUresult cpu_image_check(const void *image, size_t *size, struct cpu_log *log)
 	}
 	memcpy(&e, image, sizeof(e));
 	if (e.e_machine != MACHINE) {
-		cpu_log(log, "the image is not an ELF shared object for this "
-			     "machine (" MACHINE_NAME "): its ELF machine is "
-			     "%u%s", e.e_machine,
+		cpu_log(log,
+			"the image is not an ELF shared object for this "
+			"machine (" MACHINE_NAME "): its ELF machine is "
+			"%u%s",
+			e.e_machine,
 			e.e_machine == 190 ? ", a cubin for a GPU" : "");
-		return e.e_machine == 190 ? CUDA_ERROR_NO_BINARY_FOR_GPU :
-					    CUDA_ERROR_INVALID_IMAGE;
+		return e.e_machine == 190 ? CUDA_ERROR_NO_BINARY_FOR_GPU
+					  : CUDA_ERROR_INVALID_IMAGE;
 	}
 	if (e.e_type != ET_DYN) {
-		cpu_log(log, "the image is an ELF file of type %u, not a "
-			     "shared object: link it with -shared", e.e_type);
+		cpu_log(log,
+			"the image is an ELF file of type %u, not a "
+			"shared object: link it with -shared",
+			e.e_type);
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
 	*size = image_size(bytes, &e);
@@ -129,4 +133,37 @@ CUresult cpu_image_check(const void *image, size_t *size, struct cpu_log *log)
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
 	return CUDA_SUCCESS;
+}
+
+/*
+ * g++ makes templates' static variables "unique": one for all libraries of the
+ * process, which would tie modules to each other and keep them loaded for
+ * ever.  Weak is what they are without that extension.
+ */
+void cpu_image_make_own(char *image)
+{
+	Elf64_Ehdr e;
+	unsigned i;
+
+	memcpy(&e, image, sizeof(e));
+	for (i = 0; e.e_shoff && i < e.e_shnum; ++i) {
+		Elf64_Shdr s;
+		uint64_t at;
+
+		memcpy(&s, image + e.e_shoff + i * sizeof(s), sizeof(s));
+		if (s.sh_type != SHT_DYNSYM)
+			continue;
+		for (at = 0; at + sizeof(Elf64_Sym) <= s.sh_size;
+		     at += sizeof(Elf64_Sym)) {
+			char *where = image + s.sh_offset + at;
+			Elf64_Sym symbol;
+
+			memcpy(&symbol, where, sizeof(symbol));
+			if (ELF64_ST_BIND(symbol.st_info) != STB_GNU_UNIQUE)
+				continue;
+			symbol.st_info = ELF64_ST_INFO(
+				STB_WEAK, ELF64_ST_TYPE(symbol.st_info));
+			memcpy(where, &symbol, sizeof(symbol));
+		}
+	}
 }

@@ -145,7 +145,7 @@ int cpu_is_guard(const struct cpu_fiber *f, const void *p)
 	return (uintptr_t)f->stack - (uintptr_t)p - 1 < page_size;
 }
 
-/* ---- the switch -------------------------------------------------------- */
+/* ---- the switch ---------------------------------------------------------- */
 
 #ifdef CPU_ASM_SWITCH
 
@@ -181,7 +181,8 @@ __asm__(".text\n"
 	"	popq %r12\n"
 	"	popq %rbx\n"
 	"	popq %rbp\n"
-	"	ret\n"
+	"	popq %rcx\n" /* a ret would be predicted to the caller */
+	"	jmp *%rcx\n"
 	".size revoff_cpu_switch, .-revoff_cpu_switch\n"
 	/* A fiber's outermost frame: debuggers and unwinders stop here. */
 	".p2align 4\n"
@@ -208,12 +209,12 @@ static void set_up(struct cpu_fiber *f, void (*start)(struct cpu_fiber *))
 	*--sp = 0;
 	*--sp = 0;
 	*--sp = (uint64_t)(uintptr_t)revoff_cpu_first;
-	*--sp = 0;			       /* rbp: end of the chain */
-	*--sp = 0;			       /* rbx */
-	*--sp = (uint64_t)(uintptr_t)f;	       /* r12 */
-	*--sp = (uint64_t)(uintptr_t)start;    /* r13 */
-	*--sp = 0;			       /* r14 */
-	*--sp = 0;			       /* r15 */
+	*--sp = 0;			    /* rbp: end of the chain */
+	*--sp = 0;			    /* rbx */
+	*--sp = (uint64_t)(uintptr_t)f;	    /* r12 */
+	*--sp = (uint64_t)(uintptr_t)start; /* r13 */
+	*--sp = 0;			    /* r14 */
+	*--sp = 0;			    /* r15 */
 	*--sp = mxcsr | (uint64_t)control << 32;
 	f->side.sp = sp;
 }
@@ -254,7 +255,8 @@ static void set_up(struct cpu_fiber *f, void (*start)(struct cpu_fiber *))
 	u->uc_stack.ss_size = stack_size - used;
 	u->uc_link = NULL;
 	makecontext(u, (void (*)(void))first, 2,
-		    (unsigned)((uintptr_t)f >> 16 >> 16), (unsigned)(uintptr_t)f);
+		    (unsigned)((uintptr_t)f >> 16 >> 16),
+		    (unsigned)(uintptr_t)f);
 	f->side.sp = u;
 }
 
@@ -273,7 +275,7 @@ void cpu_side_init(struct cpu_side *self)
 
 #endif
 
-/* ---- what the sanitizers must be told ---------------------------------- */
+/* ---- what the sanitizers must be told ------------------------------------ */
 
 /*
  * start() never returns and the last cpu_fiber_leave() does not either, so

@@ -51,9 +51,10 @@ CUresult cpu_cuLinkAddData(CUlinkState state, int type, void *data, size_t size,
 	if (!data || !size)
 		return CUDA_ERROR_INVALID_VALUE;
 	if (l->data) {
-		cpu_log(&l->log, "the CPU device cannot link \"%s\" to another "
-				 "input: its images are shared objects, so "
-				 "compile all sources into one",
+		cpu_log(&l->log,
+			"the CPU device cannot link \"%s\" to another "
+			"input: its images are shared objects, so "
+			"compile all sources into one",
 			name ? name : "");
 		return CUDA_ERROR_NOT_SUPPORTED;
 	}

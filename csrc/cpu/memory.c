@@ -80,8 +80,7 @@ int cpu_range_add(uintptr_t start, size_t size, enum cpu_memory kind,
 		ranges = grown;
 		capacity = more;
 	}
-	memmove(&ranges[at + 1], &ranges[at],
-		(nranges - at) * sizeof(*ranges));
+	memmove(&ranges[at + 1], &ranges[at], (nranges - at) * sizeof(*ranges));
 	ranges[at] = (struct range){ start, size, kind, context };
 	++nranges;
 	pthread_rwlock_unlock(&lock);
@@ -95,8 +94,7 @@ static void take_out(struct range *r, struct range *copy)
 
 	*copy = *r;
 	--nranges;
-	memmove(&ranges[at], &ranges[at + 1],
-		(nranges - at) * sizeof(*ranges));
+	memmove(&ranges[at], &ranges[at + 1], (nranges - at) * sizeof(*ranges));
 }
 
 /* Forget the range that starts at start if its kind is one of kinds. */
@@ -224,8 +222,8 @@ void cpu_memory_reset(CUcontext context)
 CUresult cpu_cuMemAlloc(CUdeviceptr *address, size_t size)
 {
 	void *p = NULL;
-	CUresult result = allocate(address ? &p : NULL, size,
-				   CPU_DEVICE_MEMORY);
+	CUresult result =
+		allocate(address ? &p : NULL, size, CPU_DEVICE_MEMORY);
 
 	if (!result)
 		*address = (uintptr_t)p;
@@ -296,9 +294,9 @@ CUresult cpu_cuMemHostRegister(void *pointer, size_t size, unsigned flags)
 
 CUresult cpu_cuMemHostUnregister(void *pointer)
 {
-	CUresult result = deallocate((uintptr_t)pointer,
-				     1u << CPU_REGISTERED_MEMORY);
+	CUresult result =
+		deallocate((uintptr_t)pointer, 1u << CPU_REGISTERED_MEMORY);
 
-	return result == CUDA_ERROR_INVALID_VALUE ? CPU_ERROR_NOT_REGISTERED :
-						    result;
+	return result == CUDA_ERROR_INVALID_VALUE ? CPU_ERROR_NOT_REGISTERED
+						  : result;
 }

@@ -16,7 +16,7 @@
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct cpu_module *modules; /* under lock */
 
-/* ---- loading ------------------------------------------------------------ */
+/* ---- loading ------------------------------------------------------------- */
 
 static int write_all(int fd, const char *bytes, size_t size)
 {
@@ -113,8 +113,8 @@ static CUresult find_segments(struct cpu_module *m, const unsigned char *image)
 		s->executable = !!(p.p_flags & PF_X);
 		++m->nsegments;
 		if (cpu_range_add(s->start, p.p_memsz,
-				  s->writable ? CPU_WRITABLE_IMAGE :
-						CPU_READONLY_IMAGE,
+				  s->writable ? CPU_WRITABLE_IMAGE
+					      : CPU_READONLY_IMAGE,
 				  m->context)) {
 			--m->nsegments;
 			return CUDA_ERROR_OUT_OF_MEMORY;
@@ -154,17 +154,19 @@ static CUresult connect(struct cpu_module *m, struct cpu_log *log)
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
 	if (*abi != REVOFF_CPU_ABI) {
-		cpu_log(log, "the shared object has version %u of the CPU "
-			     "device's interface, this library has %u: compile "
-			     "it again", *abi, REVOFF_CPU_ABI);
+		cpu_log(log,
+			"the shared object has version %u of the CPU "
+			"device's interface, this library has %u: compile "
+			"it again",
+			*abi, REVOFF_CPU_ABI);
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
 	m->table = dlsym(m->library, "__revoff_cpu_module");
 	runtime = dlsym(m->library, "__revoff_cpu_runtime");
 	if (!m->table || !runtime) {
 		cpu_log(log, "the shared object lacks %s",
-			m->table ? "__revoff_cpu_runtime" :
-				   "__revoff_cpu_module");
+			m->table ? "__revoff_cpu_runtime"
+				 : "__revoff_cpu_module");
 		return CUDA_ERROR_INVALID_IMAGE;
 	}
 	*runtime = &revoff_cpu_runtime;
@@ -202,22 +204,24 @@ void cpu_module_drop(struct cpu_module *m)
 static CUresult load(struct cpu_module *m, const void *image, size_t size,
 		     struct cpu_log *log)
 {
+	char *own = malloc(size);
 	CUresult result;
 	const char *text;
 
-	m->library = open_memfd(image, size, m->serial);
-	text = m->library ? NULL : dlerror();
-	if (!m->library && !text)
-		m->library = open_file(image, size, m->serial);
-	if (!m->library && (!text || strstr(text, "/proc/self/fd/"))) {
-		/* A library that is wrong in itself fails here as well. */
-		m->library = open_file(image, size, m->serial);
-		if (!m->library) {
-			text = dlerror();
-			cpu_log(log, "the shared object cannot be loaded: %s",
-				text ? text : "no file can be made for it");
-			return CUDA_ERROR_INVALID_IMAGE;
-		}
+	if (!own)
+		return CUDA_ERROR_OUT_OF_MEMORY;
+	memcpy(own, image, size);
+	cpu_image_make_own(own);
+	m->library = open_memfd(own, size, m->serial);
+	/* A library that is wrong in itself fails a second time. */
+	if (!m->library)
+		m->library = open_file(own, size, m->serial);
+	free(own);
+	if (!m->library) {
+		text = dlerror();
+		cpu_log(log, "the shared object cannot be loaded: %s",
+			text ? text : "no file can be made for it");
+		return CUDA_ERROR_INVALID_IMAGE;
 	}
 	result = find_segments(m, image);
 	return result ? result : connect(m, log);
@@ -322,7 +326,7 @@ void cpu_module_reset(CUcontext context)
 	}
 }
 
-/* ---- looking things up -------------------------------------------------- */
+/* ---- looking things up --------------------------------------------------- */
 
 /*
  * By the name in the source; or by the mangled one, which is how the driver
@@ -425,9 +429,9 @@ CUresult cpu_cuModuleGetGlobal(CUdeviceptr *address, size_t *size,
 
 CUresult cpu_cuFuncLoad(CUfunction function)
 {
-	return cpu_handle_object(function, CPU_FUNCTION) ?
-		       CUDA_SUCCESS :
-		       CUDA_ERROR_INVALID_HANDLE;
+	return cpu_handle_object(function, CPU_FUNCTION)
+		       ? CUDA_SUCCESS
+		       : CUDA_ERROR_INVALID_HANDLE;
 }
 
 CUresult cpu_cuFuncGetAttribute(int *value, int attribute, CUfunction function)
@@ -444,9 +448,9 @@ CUresult cpu_cuFuncGetAttribute(int *value, int attribute, CUfunction function)
 		break;
 	case CU_FUNC_ATTRIBUTE_SHARED_SIZE_BYTES:
 		/* Of all kernels of the module: the compiler lays out one. */
-		*value = f->module->tls_size > INT_MAX ?
-				 INT_MAX :
-				 (int)f->module->tls_size;
+		*value = f->module->tls_size > INT_MAX
+				 ? INT_MAX
+				 : (int)f->module->tls_size;
 		break;
 	case CU_FUNC_ATTRIBUTE_LOCAL_SIZE_BYTES:
 		*value = (int)cpu_stack_size();
@@ -467,7 +471,7 @@ CUresult cpu_cuFuncGetAttribute(int *value, int attribute, CUfunction function)
 	return CUDA_SUCCESS;
 }
 
-/* There is nothing to set: every kernel may use all of dynamic shared memory. */
+/* There is nothing to set: a kernel may use all of dynamic shared memory. */
 CUresult cpu_cuFuncSetAttribute(CUfunction function, int attribute, int value)
 {
 	if (!cpu_handle_object(function, CPU_FUNCTION))

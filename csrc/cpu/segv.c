@@ -46,8 +46,8 @@ static void pass_on(int number, siginfo_t *info, void *context)
 
 #if defined(__x86_64__) && !defined(CPU_ASAN) && !defined(CPU_TSAN)
 
-static __thread int fault_number;
-static __thread int fault_in_guard;
+static CPU_SIGNAL_SAFE __thread int fault_number;
+static CPU_SIGNAL_SAFE __thread int fault_in_guard;
 
 /* On the fiber's stack again, from its top: what was there is given up. */
 static void after_fault(void)
@@ -90,7 +90,8 @@ static void on_fault(int number, siginfo_t *info, void *context)
 	 * 8 off a multiple of 16 at a function's first instruction.
 	 */
 	u->uc_mcontext.gregs[REG_RSP] =
-		(greg_t)(((uintptr_t)cpu_fiber_top(place.fiber) & ~(uintptr_t)15) -
+		(greg_t)(((uintptr_t)cpu_fiber_top(place.fiber) &
+			  ~(uintptr_t)15) -
 			 8);
 	u->uc_mcontext.gregs[REG_RIP] = (greg_t)(uintptr_t)after_fault;
 }

@@ -109,6 +109,7 @@ static __thread uint64_t pushed;
 int device_enter(struct revoff_device *device, int flags, const char *what)
 {
 	struct revoff_launch *l;
+	const char *entry = "cuCtxGetCurrent";
 	CUcontext now = NULL;
 	CUresult r;
 
@@ -138,13 +139,13 @@ int device_enter(struct revoff_device *device, int flags, const char *what)
 	/* Asking is cheaper than pushing and popping. */
 	r = device->drv->cuCtxGetCurrent(&now);
 	if (!r && now != device->context) {
+		entry = "cuCtxPushCurrent";
 		r = device->drv->cuCtxPushCurrent(device->context);
 		if (!r)
 			pushed |= 1ull << 63;
 	}
 	if (r)
-		return fail_driver(device->drv, r, "cuCtxPushCurrent", "%s",
-				   what);
+		return fail_driver(device->drv, r, entry, "%s", what);
 	pushed = pushed >> 1;
 	return 0;
 }
@@ -250,21 +251,22 @@ static void close_all(struct revoff_device *d)
 
 	if (d->context) {
 		CUcontext context;
+		int entered = !drv->cuCtxPushCurrent(d->context);
 
-		if (drv->cuCtxPushCurrent(d->context) == CUDA_SUCCESS) {
-			mailbox_close(d);
-			memory_close(d);
-			pool_close(d);
-			while (d->nstreams)
-				drv->cuStreamDestroy(d->streams[--d->nstreams]);
-			if (d->copy_stream)
-				drv->cuStreamDestroy(d->copy_stream);
-			if (d->map_stream)
-				drv->cuStreamDestroy(d->map_stream);
-			if (d->controls)
-				drv->cuMemFreeHost(d->controls);
+		/* Without it the driver refuses, but our own memory goes. */
+		mailbox_close(d);
+		memory_close(d);
+		pool_close(d);
+		while (d->nstreams)
+			drv->cuStreamDestroy(d->streams[--d->nstreams]);
+		if (d->copy_stream)
+			drv->cuStreamDestroy(d->copy_stream);
+		if (d->map_stream)
+			drv->cuStreamDestroy(d->map_stream);
+		if (d->controls)
+			drv->cuMemFreeHost(d->controls);
+		if (entered)
 			drv->cuCtxPopCurrent(&context);
-		}
 		drv->cuDevicePrimaryCtxRelease(d->cu);
 	}
 	while (d->spare) {
@@ -382,7 +384,8 @@ REVOFF_API int revoff_device_open(int platform, int ordinal,
 REVOFF_API int revoff_device_close(struct revoff_device *device)
 {
 	struct revoff_launch *l;
-	int rc = 0;
+	CUcontext context;
+	int rc = 0, entered;
 
 	if (forked())
 		return fail(REVOFF_EFORKED, "close in a forked child");
@@ -415,14 +418,12 @@ REVOFF_API int revoff_device_close(struct revoff_device *device)
 			break;
 		sched_yield();
 	}
-	if (device->drv->cuCtxPushCurrent(device->context) == CUDA_SUCCESS) {
-		CUcontext context;
-
-		pthread_mutex_lock(&device->lock);
-		device_flush(device);
-		pthread_mutex_unlock(&device->lock);
+	entered = !device->drv->cuCtxPushCurrent(device->context);
+	pthread_mutex_lock(&device->lock);
+	device_flush(device);
+	pthread_mutex_unlock(&device->lock);
+	if (entered)
 		device->drv->cuCtxPopCurrent(&context);
-	}
 	close_all(device);
 	return 0;
 }

@@ -91,5 +91,7 @@ struct revoff_driver {
  * one.  Nothing has to be set up before the first call.
  */
 const struct revoff_driver *revoff_cpu_driver(void);
+/* Declared type of a kernel's parameter: REVOFF_PARAM_* of revoff.h. */
+int revoff_cpu_param_class(CUfunction function, unsigned index);
 
 #endif /* REVOFF_DRIVER_H */

@@ -1,21 +1,42 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
 #include "internal.h"
 
-static __thread struct revoff_error last;
+/*
+ * A pointer per thread, not the record itself: thread-local memory of a library
+ * that Python loads comes out of a small reserve.
+ */
+static __thread struct revoff_error *last;
+static pthread_key_t key;
+static pthread_once_t once = PTHREAD_ONCE_INIT;
+
+static void make_key(void)
+{
+	pthread_key_create(&key, free);
+}
 
 struct revoff_error *error_slot(void)
 {
-	return &last;
+	static struct revoff_error shared; /* better than nothing */
+
+	if (last)
+		return last;
+	pthread_once(&once, make_key);
+	last = calloc(1, sizeof(*last));
+	if (!last)
+		return &shared;
+	pthread_setspecific(key, last);
+	return last;
 }
 
 REVOFF_API const struct revoff_error *revoff_last_error(void)
 {
-	return &last;
+	return error_slot();
 }
 
 REVOFF_API unsigned revoff_abi_version(void)
@@ -45,12 +66,13 @@ REVOFF_API const char *revoff_status_name(int status)
 
 int fail(int code, const char *format, ...)
 {
+	struct revoff_error *e = error_slot();
 	va_list ap;
 
-	memset(&last, 0, offsetof(struct revoff_error, text));
-	last.code = code;
+	memset(e, 0, offsetof(struct revoff_error, text));
+	e->code = code;
 	va_start(ap, format);
-	vsnprintf(last.text, sizeof(last.text), format, ap);
+	vsnprintf(e->text, sizeof(e->text), format, ap);
 	va_end(ap);
 	return code;
 }
@@ -59,6 +81,7 @@ int fail_driver(const struct revoff_driver *drv, CUresult result,
 		const char *entry, const char *format, ...)
 {
 	const char *name = NULL, *text = NULL;
+	struct revoff_error *e;
 	char what[1024];
 	va_list ap;
 
@@ -72,10 +95,11 @@ int fail_driver(const struct revoff_driver *drv, CUresult result,
 	fail(result == CUDA_ERROR_OUT_OF_MEMORY ? REVOFF_ENOMEM
 						: REVOFF_EDRIVER,
 	     "%s: %s gave %d (%s): %s", what, entry, result, name, text);
-	last.driver_code = result;
-	snprintf(last.driver_name, sizeof(last.driver_name), "%s", name);
-	snprintf(last.entry, sizeof(last.entry), "%s", entry);
-	return last.code;
+	e = error_slot();
+	e->driver_code = result;
+	snprintf(e->driver_name, sizeof(e->driver_name), "%s", name);
+	snprintf(e->entry, sizeof(e->entry), "%s", entry);
+	return e->code;
 }
 
 uint64_t now_ns(void)

@@ -145,13 +145,20 @@ static int check_inputs(const struct revoff_input *inputs, unsigned ninputs)
 
 /* ---- reverse functions --------------------------------------------------- */
 
+/* 1 if the image has the variable, 0 if not, negative if nobody knows. */
 static int global(struct revoff_image *image, const char *name,
 		  CUdeviceptr *address, size_t *size)
 {
+	CUresult r;
+
 	*address = 0;
 	*size = 0;
-	return image->device->drv->cuModuleGetGlobal(address, size,
-						     image->module, name);
+	r = image->device->drv->cuModuleGetGlobal(address, size, image->module,
+						  name);
+	if (r == CUDA_ERROR_NOT_FOUND)
+		return 0;
+	return r ? device_result(image->device, r, "cuModuleGetGlobal", name)
+		 : 1;
 }
 
 static int add_function(struct revoff_image *image, uint64_t fn, int kind,
@@ -241,8 +248,11 @@ static int scan(struct revoff_image *image, const char *data, size_t size)
 		}
 		name[k] = 0;
 		at += n;
-		if (global(image, name, &fn, &bytes) || bytes != sizeof(*d) ||
-		    image_find_fn(image, fn) >= 0)
+		rc = global(image, name, &fn, &bytes);
+		if (rc <= 0)
+			continue;
+		rc = 0;
+		if (bytes != sizeof(*d) || image_find_fn(image, fn) >= 0)
 			continue;
 		rc = device_read(image->device, d, fn, sizeof(*d));
 		if (!rc)
@@ -271,7 +281,7 @@ static int adopt_name(struct revoff_image *image, const char *name)
 	snprintf(symbol, sizeof(symbol), "%s%s", REVOFF_FN_PREFIX, name);
 	/* Others read the table meanwhile, so it must not move. */
 	if (image->nfunctions == image->mfunctions ||
-	    global(image, symbol, &fn, &bytes) || bytes != sizeof(d) ||
+	    global(image, symbol, &fn, &bytes) <= 0 || bytes != sizeof(d) ||
 	    device_read(image->device, &d, fn, sizeof(d)) ||
 	    add_typed(image, fn, &d))
 		return -1;
@@ -308,6 +318,9 @@ int image_adopt(struct revoff_image *image, uint64_t fn)
 	struct revoff_descriptor d;
 	int index;
 
+	/* Elsewhere scan has seen all there are. */
+	if (!image->opaque)
+		return -1;
 	if (device_read(image->device, &d, fn, sizeof(d)) ||
 	    d.magic != REVOFF_DESCRIPTOR_MAGIC ||
 	    !memchr(d.name, 0, sizeof(d.name)))
@@ -329,8 +342,9 @@ static int read_table(struct revoff_image *image,
 	uint64_t *table;
 	int rc;
 
-	if (!n || global(image, REVOFF_SYM_TABLE, &at, &bytes))
-		return 0;
+	rc = n ? global(image, REVOFF_SYM_TABLE, &at, &bytes) : 0;
+	if (rc <= 0)
+		return rc;
 	if (n > MAX_FUNCTIONS || bytes != n * sizeof(*table))
 		return fail(REVOFF_EIMAGE,
 			    "the image's function table has %zu bytes, %u "
@@ -356,8 +370,9 @@ static int check_abi(struct revoff_image *image, CUdeviceptr *at)
 	size_t bytes;
 	int rc;
 
-	if (global(image, REVOFF_SYM_LINK, at, &bytes))
-		return 0;
+	rc = global(image, REVOFF_SYM_LINK, at, &bytes);
+	if (rc <= 0)
+		return rc;
 	image->has_link = 1;
 	memset(&link, 0, sizeof(link));
 	rc = device_read(image->device, &link, *at,
@@ -412,9 +427,11 @@ static int connect(struct revoff_image *image, CUdeviceptr link_at,
 	uint64_t mailbox = d->mailbox.address;
 	CUdeviceptr at;
 	size_t bytes;
-	int has_var = !global(image, REVOFF_SYM_MAILBOX, &at, &bytes);
+	int has_var = global(image, REVOFF_SYM_MAILBOX, &at, &bytes);
 	int rc = 0;
 
+	if (has_var < 0)
+		return has_var;
 	if (options && options->device_number >= 0)
 		icvs.device_num = options->device_number;
 	/*
@@ -442,9 +459,12 @@ static int connect(struct revoff_image *image, CUdeviceptr link_at,
 	}
 	if (!rc && image->connected)
 		rc = device_write(d, at, &mailbox, sizeof(mailbox));
-	if (!rc && !global(image, REVOFF_SYM_ICVS, &at, &bytes) &&
-	    bytes == sizeof(icvs))
-		rc = device_write(d, at, &icvs, sizeof(icvs));
+	if (!rc)
+		rc = global(image, REVOFF_SYM_ICVS, &at, &bytes);
+	if (rc > 0)
+		rc = bytes == sizeof(icvs)
+			     ? device_write(d, at, &icvs, sizeof(icvs))
+			     : 0;
 	return rc;
 }
 
@@ -510,7 +530,9 @@ REVOFF_API int revoff_image_load(struct revoff_device *device,
 		if (rc) {
 			struct revoff_error kept = *error_slot();
 
+			pthread_mutex_lock(&device->lock);
 			image_destroy(img);
+			pthread_mutex_unlock(&device->lock);
 			*error_slot() = kept;
 		}
 	}
@@ -525,7 +547,7 @@ REVOFF_API int revoff_image_load(struct revoff_device *device,
 	return 0;
 }
 
-/* Context current, no kernel of the image runs. */
+/* Lock held, context current, no kernel of the image runs. */
 void image_destroy(struct revoff_image *image)
 {
 	struct revoff_device *d = image->device;
@@ -563,12 +585,15 @@ REVOFF_API int revoff_image_unload(struct revoff_image *image)
 		return rc;
 	pthread_mutex_lock(&d->lock);
 	if (image->launch) {
+		int busy = fail(REVOFF_EBUSY,
+				"the image is in use: its kernel %s has not "
+				"ended",
+				image->launch->kernel->name);
+
 		pthread_mutex_unlock(&d->lock);
 		if (!rc)
 			device_leave(d);
-		return fail(REVOFF_EBUSY,
-			    "the image is in use: its kernel %s has not ended",
-			    image->launch->kernel->name);
+		return busy;
 	}
 	for (at = &d->images; *at != image; at = &(*at)->next)
 		;
@@ -595,20 +620,19 @@ REVOFF_API int revoff_image_symbol(struct revoff_image *image, const char *name,
 				   uint64_t *address, size_t *size)
 {
 	CUdeviceptr at;
-	CUresult r;
 	int rc = device_enter(image->device, 0, "symbol");
 
 	if (rc)
 		return rc;
-	r = global(image, name, &at, size);
+	rc = global(image, name, &at, size);
 	device_leave(image->device);
 	*address = at;
-	if (r == CUDA_ERROR_NOT_FOUND)
+	if (!rc)
 		return fail(REVOFF_ENOTFOUND,
 			    "the image has no variable named %s (declare it "
 			    "extern \"C\")",
 			    name);
-	return device_result(image->device, r, "cuModuleGetGlobal", name);
+	return rc < 0 ? rc : 0;
 }
 
 REVOFF_API unsigned revoff_image_function_count(struct revoff_image *image)

@@ -155,7 +155,8 @@ struct revoff_launch {
 	int abandoned;	/* finish() handed it over */
 	int left;	/* ... while in a handler: callers were told to leave */
 	int ended;
-	int result; /* CUresult of the kernel */
+	int result;	      /* CUresult of the kernel */
+	unsigned odd_answers; /* of the driver, in a row */
 
 	uint64_t start_ns, end_ns, last_call_ns, active_ns;
 	uint64_t calls, failed, polls, sleeps;
@@ -209,6 +210,9 @@ void *block_alloc(struct revoff_device *device, size_t size);
 void memory_close(struct revoff_device *device);
 /* lock held; the entry that holds [address, address + size), or NULL */
 struct present *present_find(struct revoff_device *device, uint64_t address);
+/* lock held; does an entry begin after address, but before address + size? */
+int present_begins_in(struct revoff_device *device, uint64_t address,
+		      uint64_t size);
 
 /* image.c */
 int image_find_fn(struct revoff_image *image, uint64_t fn);

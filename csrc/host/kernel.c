@@ -5,20 +5,23 @@
 
 #include "internal.h"
 
-static int read_params(struct revoff_kernel *k)
+static void read_params(struct revoff_kernel *k)
 {
 	const struct revoff_driver *drv = k->image->device->drv;
-	int n;
+	CUresult r = 0;
+	int n = 0;
 
 	k->nparams = -1;
 	if (!drv->cuFuncGetParamInfo)
-		return 0;
-	for (n = 0; n < REVOFF_MAX_PARAMS; ++n)
-		if (drv->cuFuncGetParamInfo(k->function, (size_t)n,
-					    &k->offset[n], &k->size[n]))
-			break;
-	k->nparams = n;
-	return 0;
+		return;
+	while (n < REVOFF_MAX_PARAMS && !r) {
+		r = drv->cuFuncGetParamInfo(k->function, (size_t)n,
+					    &k->offset[n], &k->size[n]);
+		n += !r;
+	}
+	/* An index past the last one is invalid; all else tells nothing. */
+	if (!r || r == CUDA_ERROR_INVALID_VALUE)
+		k->nparams = n;
 }
 
 static int make_kernel(struct revoff_image *image, const char *name,
@@ -26,6 +29,7 @@ static int make_kernel(struct revoff_image *image, const char *name,
 {
 	struct revoff_device *d = image->device;
 	struct revoff_kernel *k = calloc(1, sizeof(*k));
+	const char *entry = "cuModuleGetFunction";
 	CUresult r;
 
 	if (!k)
@@ -41,20 +45,23 @@ static int make_kernel(struct revoff_image *image, const char *name,
 	 * Under lazy loading the first launch of a kernel waits for the device
 	 * to drain, so all of it is brought in now.
 	 */
-	if (!r && d->drv->cuFuncLoad)
+	if (!r && d->drv->cuFuncLoad) {
+		entry = "cuFuncLoad";
 		r = d->drv->cuFuncLoad(k->function);
-	if (!r)
+	}
+	if (!r) {
+		entry = "cuFuncGetAttribute";
 		r = d->drv->cuFuncGetAttribute(
 			&k->max_threads,
 			CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK, k->function);
+	}
 	if (r) {
 		int rc = r == CUDA_ERROR_NOT_FOUND
 				 ? fail(REVOFF_ENOTFOUND,
 					"the image has no kernel named %s "
 					"(declare it extern \"C\" __global__)",
 					name)
-				 : device_result(d, r, "cuModuleGetFunction",
-						 name);
+				 : device_result(d, r, entry, name);
 		free(k->name);
 		free(k);
 		return rc;
@@ -114,4 +121,12 @@ REVOFF_API int revoff_kernel_param(struct revoff_kernel *kernel, unsigned index,
 REVOFF_API int revoff_kernel_max_threads(struct revoff_kernel *kernel)
 {
 	return kernel->max_threads;
+}
+
+REVOFF_API int revoff_kernel_param_class(struct revoff_kernel *kernel,
+					 unsigned index)
+{
+	if (kernel->image->device->platform != REVOFF_PLATFORM_CPU)
+		return REVOFF_PARAM_OTHER;
+	return revoff_cpu_param_class(kernel->function, index);
 }

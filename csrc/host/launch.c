@@ -312,26 +312,42 @@ static void report_missed(struct revoff_launch *l)
 			: "");
 }
 
+/*
+ * A result that leaves the context alive does not say that the kernel is gone:
+ * it may wait for an answer.  It is taken for gone if the driver says nothing
+ * else for about a second (its stream may have been destroyed).
+ */
+#define MAX_ODD_ANSWERS 5000
+
 /* 1 ended, 0 runs, negative: the device failed. */
 int launch_ask_stream(struct revoff_launch *l)
 {
 	CUresult r = l->device->drv->cuStreamQuery(l->stream);
+	int gone = 1;
 
-	if (r == CUDA_ERROR_NOT_READY)
+	if (r == CUDA_ERROR_NOT_READY) {
+		l->odd_answers = 0;
 		return 0;
-	l->end_ns = now_ns();
-	l->result = r;
-	__atomic_store_n(&l->ended, 1, __ATOMIC_RELEASE);
+	}
+	if (r) {
+		device_result(l->device, r, "cuStreamQuery", l->kernel->name);
+		gone = l->device->lost || ++l->odd_answers > MAX_ODD_ANSWERS;
+	}
+	if (gone) {
+		l->end_ns = now_ns();
+		l->result = r;
+		__atomic_store_n(&l->ended, 1, __ATOMIC_RELEASE);
+	}
 	if (!r) {
 		report_missed(l);
 		return 1;
 	}
-	device_result(l->device, r, "cuStreamQuery", l->kernel->name);
 	launch_fail(l, error_slot()->code,
-		    "kernel %s ended with driver error %d (%s) after %llu "
-		    "calls",
-		    l->kernel->name, r, error_slot()->driver_name,
-		    (unsigned long long)l->calls);
+		    "kernel %s %s driver error %d (%s) after %llu calls: %s",
+		    l->kernel->name,
+		    gone ? "ended with" : "may still run after", r,
+		    error_slot()->driver_name, (unsigned long long)l->calls,
+		    error_slot()->text);
 	return error_slot()->code;
 }
 
@@ -373,6 +389,13 @@ static void nap(struct waiter *w, unsigned ns)
 	__atomic_store_n(&w->l->sleeps, w->l->sleeps + 1, __ATOMIC_RELAXED);
 }
 
+/* The patch's, with the timer slack that it met. */
+static void patch_sleep(struct revoff_launch *l)
+{
+	usleep(1);
+	__atomic_store_n(&l->sleeps, l->sleeps + 1, __ATOMIC_RELAXED);
+}
+
 static void relax(struct waiter *w, uint64_t now)
 {
 	const struct revoff_device_options *o = &w->l->device->options;
@@ -380,7 +403,7 @@ static void relax(struct waiter *w, uint64_t now)
 
 	switch (o->wait) {
 	case REVOFF_WAIT_PATCH:
-		usleep(1);
+		patch_sleep(w->l);
 		return;
 	case REVOFF_WAIT_ADAPTIVE:
 		if (quiet > (uint64_t)o->spin_us * 1000) {
@@ -413,7 +436,7 @@ static int poll(struct waiter *w)
 		if (rc)
 			return rc;
 	}
-	l->polls++;
+	__atomic_store_n(&l->polls, l->polls + 1, __ATOMIC_RELAXED);
 	if (l->image->connected) {
 		rc = mailbox_peek(l->device, &fn);
 		if (rc)
@@ -432,7 +455,7 @@ static int poll(struct waiter *w)
 					 __ATOMIC_RELAXED);
 			w->sleep_ns = 0;
 			if (patch)
-				usleep(1);
+				patch_sleep(l);
 			return 0;
 		}
 	}
@@ -459,8 +482,12 @@ static int wait_inside(struct revoff_launch *l, uint64_t timeout_ns)
 			    .slack = -1 };
 	int rc, n;
 
-	if (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE))
-		return l->result ? REVOFF_EDRIVER : 1;
+	if (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)) {
+		if (!l->result)
+			return 1;
+		*error_slot() = l->failure;
+		return l->failure.code;
+	}
 	/* A short kernel that cannot call: nothing but its end matters. */
 	if (!l->image->connected && l->device->platform == REVOFF_PLATFORM_CUDA)
 		for (n = 0; n < QUICK_POLLS; ++n) {
@@ -476,43 +503,56 @@ static int wait_inside(struct revoff_launch *l, uint64_t timeout_ns)
 	return rc == REVOFF_ETIMEOUT ? 0 : rc;
 }
 
-/* Context current. */
-static int wait_for(struct revoff_launch *l, uint64_t timeout_ns)
+static int wait_begin(struct revoff_launch *l)
 {
-	int rc, gone;
+	int rc = 0;
 
 	pthread_mutex_lock(&l->m);
-	rc = l->in_wait || l->abandoned
-		     ? fail(REVOFF_EBUSY,
-			    "kernel %s: another thread serves this launch",
-			    l->kernel->name)
-		     : 0;
-	if (!rc)
+	if (l->in_wait || l->abandoned)
+		rc = fail(REVOFF_EBUSY,
+			  "kernel %s: another thread serves this launch",
+			  l->kernel->name);
+	else
 		l->in_wait = 1;
 	pthread_mutex_unlock(&l->m);
-	if (rc)
-		return rc;
-	rc = wait_inside(l, timeout_ns);
+	return rc;
+}
+
+/* From here on the reaper may end the launch, and others close the device. */
+static int wait_end(struct revoff_launch *l, int rc)
+{
+	int gone;
+
 	pthread_mutex_lock(&l->m);
 	l->in_wait = 0;
 	gone = l->left;
 	pthread_mutex_unlock(&l->m);
-	/* From here on the reaper may end the launch. */
 	return gone ? fail(REVOFF_EBUSY,
 			   "the launch was given up while its handler ran")
 		    : rc;
 }
 
+/* Context current. */
+static int wait_for(struct revoff_launch *l, uint64_t timeout_ns)
+{
+	int rc = wait_begin(l);
+
+	return rc ? rc : wait_end(l, wait_inside(l, timeout_ns));
+}
+
 REVOFF_API int revoff_launch_wait(struct revoff_launch *l, uint64_t timeout_ns)
 {
 	struct revoff_device *d = l->device;
-	int rc = device_enter(d, 0, "wait");
+	int rc = device_enter(d, 0, "wait"), begun;
 
 	if (rc)
 		return rc;
-	rc = wait_for(l, timeout_ns);
+	rc = wait_begin(l);
+	begun = !rc;
+	if (begun)
+		rc = wait_inside(l, timeout_ns);
 	device_leave(d);
-	return rc;
+	return begun ? wait_end(l, rc) : rc;
 }
 
 REVOFF_API const struct revoff_error *

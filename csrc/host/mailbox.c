@@ -41,9 +41,10 @@ static int zero_device(struct revoff_device *d, uint64_t address, size_t size)
 {
 	CUresult r = d->drv->cuMemsetD8Async(address, 0, size, d->copy_stream);
 
-	if (!r)
-		r = d->drv->cuStreamSynchronize(d->copy_stream);
-	return device_result(d, r, "cuMemsetD8Async", "mailbox");
+	if (r)
+		return device_result(d, r, "cuMemsetD8Async", "mailbox");
+	r = d->drv->cuStreamSynchronize(d->copy_stream);
+	return device_result(d, r, "cuStreamSynchronize", "mailbox");
 }
 
 int mailbox_open(struct revoff_device *d)
@@ -111,13 +112,15 @@ void mailbox_close(struct revoff_device *d)
 	d->lock_word = 0;
 }
 
-/* Copy lock held. */
-static CUresult mirror_in(struct revoff_device *d, size_t at, size_t size)
+/* Copy lock held.  *entry is what failed, if anything did. */
+static CUresult mirror_in(struct revoff_device *d, size_t at, size_t size,
+			  const char **entry)
 {
 	CUresult r = d->drv->cuMemcpyDtoHAsync((char *)d->mailbox.host + at,
 					       d->mailbox.address + at, size,
 					       d->copy_stream);
 
+	*entry = r ? "cuMemcpyDtoHAsync" : "cuStreamSynchronize";
 	return r ? r : d->drv->cuStreamSynchronize(d->copy_stream);
 }
 
@@ -131,6 +134,7 @@ static CUresult mirror_out(struct revoff_device *d, size_t at, size_t size)
 int mailbox_peek(struct revoff_device *d, uint64_t *fn)
 {
 	struct mailbox *m = &d->mailbox;
+	const char *entry;
 	CUresult r;
 
 	if (m->placement != REVOFF_PLACE_COPY) {
@@ -138,33 +142,32 @@ int mailbox_peek(struct revoff_device *d, uint64_t *fn)
 		return 0;
 	}
 	pthread_mutex_lock(&d->copy);
-	r = mirror_in(d, FLAG_AT, sizeof(m->host->call.fn));
+	r = mirror_in(d, FLAG_AT, sizeof(m->host->call.fn), &entry);
 	*fn = m->host->call.fn;
 	pthread_mutex_unlock(&d->copy);
-	return device_result(d, r, "cuMemcpyDtoHAsync",
-			     "cannot read the mailbox");
+	return device_result(d, r, entry, "cannot read the mailbox");
 }
 
 /* The flag is set and ours: bring the rest of the message to mailbox.host. */
 int mailbox_fetch(struct revoff_device *d)
 {
 	struct mailbox *m = &d->mailbox;
+	const char *entry;
 	uint32_t n;
 	CUresult r;
 
 	if (m->placement != REVOFF_PLACE_COPY)
 		return 0;
 	pthread_mutex_lock(&d->copy);
-	r = mirror_in(d, 0, HEAD);
+	r = mirror_in(d, 0, HEAD, &entry);
 	n = m->host->packet.payload_bytes;
 	if (!r && n) {
 		if (n > REVOFF_PACKET_PAYLOAD)
 			n = REVOFF_PACKET_PAYLOAD;
-		r = mirror_in(d, HEAD, n);
+		r = mirror_in(d, HEAD, n, &entry);
 	}
 	pthread_mutex_unlock(&d->copy);
-	return device_result(d, r, "cuMemcpyDtoHAsync",
-			     "cannot read the mailbox");
+	return device_result(d, r, entry, "cannot read the mailbox");
 }
 
 /*
@@ -176,28 +179,32 @@ int mailbox_answer(struct revoff_device *d, int status, uint64_t result,
 {
 	struct mailbox *m = &d->mailbox;
 	struct rev_offload *call = &m->host->call;
+	const char *entry = "cuMemcpyHtoDAsync";
 	CUresult r = 0;
 
-	call->mapnum = REVOFF_ANSWER_MARK | (uint32_t)status;
-	call->addrs = result;
-	call->sizes = REVOFF_ANSWER_MARK;
+	/* The device looks at these while it waits for the flag. */
+	__atomic_store_n(&call->mapnum, REVOFF_ANSWER_MARK | (uint32_t)status,
+			 __ATOMIC_RELAXED);
+	__atomic_store_n(&call->addrs, result, __ATOMIC_RELAXED);
+	__atomic_store_n(&call->sizes, REVOFF_ANSWER_MARK, __ATOMIC_RELAXED);
 	if (m->placement != REVOFF_PLACE_COPY) {
 		__atomic_store_n(&m->host->call.fn, 0, __ATOMIC_RELEASE);
 		return 0;
 	}
 	pthread_mutex_lock(&d->copy);
-	m->host->call.fn = 0;
+	__atomic_store_n(&m->host->call.fn, 0, __ATOMIC_RELAXED);
 	if (payload)
 		r = mirror_out(d, HEAD, payload);
 	if (!r)
 		r = mirror_out(d, ANSWER_AT, ANSWER);
 	if (!r)
 		r = mirror_out(d, FLAG_AT, sizeof(m->host->call.fn));
-	if (!r)
+	if (!r) {
+		entry = "cuStreamSynchronize";
 		r = d->drv->cuStreamSynchronize(d->copy_stream);
+	}
 	pthread_mutex_unlock(&d->copy);
-	return device_result(d, r, "cuMemcpyHtoDAsync",
-			     "cannot answer through the mailbox");
+	return device_result(d, r, entry, "cannot answer through the mailbox");
 }
 
 /* Free a mailbox whose caller has left: the flag first, then the lock. */

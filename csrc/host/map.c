@@ -44,6 +44,15 @@ struct mapping {
 	const uint16_t *kinds;
 };
 
+/* Their size is a bias. */
+static int is_pointer(unsigned kind)
+{
+	return kind == REVOFF_MAP_POINTER || kind == REVOFF_MAP_ATTACH ||
+	       kind == REVOFF_MAP_ALWAYS_POINTER ||
+	       kind == REVOFF_MAP_POINTER_ZERO_LEN ||
+	       kind == REVOFF_MAP_ATTACH_ZERO_LEN;
+}
+
 static unsigned kind_at(const struct mapping *m, unsigned i)
 {
 	unsigned kind = m->kinds[i] & REVOFF_KIND_MASK;
@@ -101,14 +110,18 @@ static int take(struct mapping *m, uint64_t to, const void *from, uint64_t size)
 	return m->s->status == REVOFF_OK ? 0 : -1;
 }
 
-/* 1: [address, +size) lies in [start, +length); -1: overlaps in part. */
+/*
+ * 1: [address, +size) lies in [start, +length); -1: overlaps in part.  No
+ * bytes lie in a range if they could be the start of some: not at its end,
+ * where another one may begin.
+ */
 static int within(uint64_t address, uint64_t size, uint64_t start,
 		  uint64_t length)
 {
 	uint64_t at = address - start;
 
 	if (address >= start && at <= length && size <= length - at &&
-	    (at < length || !size))
+	    (at < length || !length))
 		return 1;
 	return address < start + length && start < address + size ? -1 : 0;
 }
@@ -152,6 +165,8 @@ static char *find(struct mapping *m, unsigned before, uint64_t address,
 		} else {
 			*partly = 1;
 		}
+	} else {
+		*partly = present_begins_in(d, address, size);
 	}
 	pthread_mutex_unlock(&d->lock);
 	return host;
@@ -264,10 +279,8 @@ static int structure(struct mapping *m, unsigned i)
 	end = start;
 	for (k = i + 1; k <= i + n; ++k) {
 		unsigned kind = kind_at(m, (unsigned)k);
-		int pointer = kind == REVOFF_MAP_POINTER ||
-			      kind == REVOFF_MAP_ATTACH ||
-			      kind == REVOFF_MAP_ALWAYS_POINTER;
-		uint64_t size = pointer ? sizeof(uint64_t) : m->sizes[k];
+		uint64_t size = is_pointer(kind) ? sizeof(uint64_t)
+						 : m->sizes[k];
 
 		if (size > REVOFF_MAX_SIZE || m->addrs[k] > UINT64_MAX - size)
 			return refuse(m, (unsigned)k,
@@ -334,8 +347,8 @@ static int pointer(struct mapping *m, unsigned i, int zero_len)
 			return -1;
 	}
 	if (target && target->host)
-		value = (uint64_t)(uintptr_t)target->host +
-			(m->addrs[i - 1] - target->device) - m->sizes[i];
+		value = (uint64_t)(uintptr_t)target->host - m->sizes[i] +
+			(target->device ? m->addrs[i - 1] - target->device : 0);
 	else if (!zero_len && target && m->addrs[i - 1])
 		return refuse(m, i, "is a pointer whose target is not mapped");
 	/* A queued copy must not land on top of it. */
@@ -495,18 +508,14 @@ static void hand_over(struct mapping *m, struct revoff_launch *l)
 	}
 }
 
-static int fetch(struct service *s, void *to, uint64_t from, size_t size,
-		 revoff_copy_fn *in, void *token)
+static int fetch(struct mapping *m, void *to, uint64_t from, size_t size)
 {
-	const void *view = mailbox_view(s->launch->device, from, size);
+	const void *view = mailbox_view(m->s->launch->device, from, size);
 
-	if (!size)
-		return 0;
-	if (view)
-		memcpy(to, view, size);
-	else
-		in(to, (const void *)(uintptr_t)from, size, token);
-	return s->status == REVOFF_OK ? 0 : -1;
+	if (!view)
+		return bring(m, to, from, size);
+	memcpy(to, view, size);
+	return 0;
 }
 
 REVOFF_API void revoff_target_rev(uint64_t fn_ptr, uint64_t mapnum,
@@ -552,10 +561,13 @@ REVOFF_API void revoff_target_rev(uint64_t fn_ptr, uint64_t mapnum,
 		service_fail(s, REVOFF_BADMAP, "out of host memory");
 		goto out;
 	}
-	if (fetch(s, l->addrs, devaddrs_ptr, mapnum * 8, dev_to_host, token) ||
-	    fetch(s, l->sizes, sizes_ptr, mapnum * 8, dev_to_host, token) ||
-	    fetch(s, l->kinds, kinds_ptr, mapnum * 2, dev_to_host, token))
+	/* One wait for the three. */
+	if (fetch(&m, l->addrs, devaddrs_ptr, mapnum * 8) ||
+	    fetch(&m, l->sizes, sizes_ptr, mapnum * 8) ||
+	    fetch(&m, l->kinds, kinds_ptr, mapnum * 2) || settle(&m)) {
+		settle(&m);
 		goto out;
+	}
 	m.addrs = l->addrs;
 	m.sizes = l->sizes;
 	m.kinds = l->kinds;

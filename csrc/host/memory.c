@@ -379,6 +379,7 @@ void memory_close(struct revoff_device *device)
 static int copy_pieces(struct revoff_device *d, uint64_t to_device,
 		       uint64_t from_device, char *host, size_t size)
 {
+	const char *entry = "";
 	CUresult r = 0;
 	size_t at;
 
@@ -387,18 +388,19 @@ static int copy_pieces(struct revoff_device *d, uint64_t to_device,
 
 		if (n > REVOFF_COPY_PIECE)
 			n = REVOFF_COPY_PIECE;
+		entry = to_device ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync";
 		if (to_device)
 			r = d->drv->cuMemcpyHtoDAsync(to_device + at, host + at,
 						      n, d->map_stream);
 		else
 			r = d->drv->cuMemcpyDtoHAsync(
 				host + at, from_device + at, n, d->map_stream);
-		if (!r)
+		if (!r) {
+			entry = "cuStreamSynchronize";
 			r = d->drv->cuStreamSynchronize(d->map_stream);
+		}
 	}
-	return device_result(
-		d, r, to_device ? "cuMemcpyHtoDAsync" : "cuMemcpyDtoHAsync",
-		"copy");
+	return device_result(d, r, entry, "copy");
 }
 
 static int copy_checked(struct revoff_device *d, uint64_t to_device,
@@ -465,6 +467,15 @@ struct present *present_find(struct revoff_device *device, uint64_t address)
 			       (!p->size && address == p->device)
 		       ? p
 		       : NULL;
+}
+
+int present_begins_in(struct revoff_device *device, uint64_t address,
+		      uint64_t size)
+{
+	unsigned at = lower_bound(device, address);
+
+	return at < device->npresent &&
+	       device->present[at].device - address < size;
 }
 
 static int present_insert(struct revoff_device *d, const struct present *p)

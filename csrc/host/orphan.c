@@ -20,22 +20,27 @@ static int reap_one(struct revoff_launch *l)
 	struct revoff_control *c = l->image->control;
 	struct revoff_device *d = l->device;
 	uint64_t fn = 0;
-	int in_wait, left;
+	int in_wait, left, deserted;
 
 	pthread_mutex_lock(&l->m);
 	in_wait = l->in_wait;
 	left = l->left;
 	pthread_mutex_unlock(&l->m);
-	if (!left && l->image->connected && !l->ended &&
+	/* Until its thread has come back, that one has the launch. */
+	if (in_wait)
+		return 0;
+	/* Whoever is in its handler answers, unless the caller was sent away. */
+	if (!left && !in_wait && l->image->connected && !l->ended &&
 	    !mailbox_peek(d, &fn) && fn)
 		serve(l, fn);
 	if (!l->ended)
 		launch_ask_stream(l);
-	if (left && !in_wait && d->stuck == l &&
-	    (l->ended || __atomic_load_n(&c->deserted, __ATOMIC_ACQUIRE))) {
+	deserted = c && __atomic_load_n(&c->deserted, __ATOMIC_ACQUIRE);
+	if (c && left && d->stuck == l && (l->ended || deserted)) {
 		/* Whoever gets the lock next waits for its answer again. */
 		__atomic_store_n(&c->leave, 0, __ATOMIC_RELEASE);
-		if (!d->lost)
+		/* If nobody left, the mailbox may be another image's now. */
+		if (deserted && !d->lost)
 			mailbox_reset(d);
 		pthread_mutex_lock(&d->lock);
 		d->stuck = NULL;
@@ -45,7 +50,7 @@ static int reap_one(struct revoff_launch *l)
 		l->left = 0;
 		pthread_mutex_unlock(&l->m);
 	}
-	return l->ended && !in_wait;
+	return l->ended;
 }
 
 static void *reaper(void *arg)
@@ -93,7 +98,8 @@ int launch_hand_over(struct revoff_launch *l)
 	revoff_launch_abort(l, REVOFF_ABORT_CLOSING);
 	pthread_mutex_lock(&l->m);
 	l->abandoned = 1;
-	l->left = l->in_wait;
+	/* libgomp's own device code cannot be told: it gets its answer, late. */
+	l->left = l->in_wait && l->image->control;
 	pthread_mutex_unlock(&l->m);
 	pthread_mutex_lock(&d->lock);
 	if (l->left && l->image->connected) {

@@ -254,6 +254,12 @@ int revoff_kernel_param_count(struct revoff_kernel *kernel);
 int revoff_kernel_param(struct revoff_kernel *kernel, unsigned index,
 			size_t *offset, size_t *size);
 int revoff_kernel_max_threads(struct revoff_kernel *kernel);
+/* Declared type of a parameter, where the device knows it (the CPU device). */
+#define REVOFF_PARAM_OTHER   0
+#define REVOFF_PARAM_INTEGER 1
+#define REVOFF_PARAM_FLOAT   2
+#define REVOFF_PARAM_POINTER 3
+int revoff_kernel_param_class(struct revoff_kernel *kernel, unsigned index);
 
 struct revoff_launch_config {
 	unsigned grid[3];

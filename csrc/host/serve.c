@@ -213,8 +213,11 @@ static int fetch_lists(struct service *s, uint64_t n, uint64_t addrs,
 	a = list(s, l->addrs, addrs, n * sizeof(uint64_t));
 	b = list(s, l->sizes, sizes, n * sizeof(uint64_t));
 	c = list(s, l->kinds, kinds, n * sizeof(uint16_t));
-	if (a < 0 || b < 0 || c < 0)
+	if (a < 0 || b < 0 || c < 0) {
+		/* The lists are used again: nothing may arrive later. */
+		l->device->drv->cuStreamSynchronize(l->device->copy_stream);
 		return -1;
+	}
 	/* Asking the driver costs a microsecond: only if there is a reason. */
 	return a | b | c ? service_copy_wait(s) : 0;
 }
@@ -411,6 +414,7 @@ static int serve_mine(struct revoff_launch *l, int index)
 {
 	struct revoff_device *d = l->device;
 	struct service s = { .launch = l };
+	const struct rev_offload *call = &d->mailbox.host->call;
 	struct revoff_packet *p = &d->mailbox.host->packet;
 	struct rev_offload m;
 	size_t payload = 0;
@@ -418,8 +422,16 @@ static int serve_mine(struct revoff_launch *l, int index)
 
 	if (rc)
 		return rc;
-	/* A private copy: the device cannot change it under our checks. */
-	m = d->mailbox.host->call;
+	/*
+	 * A private copy: the device cannot change it under our checks.  Not of
+	 * fn, which others look at, and not of the lock, which others want.
+	 */
+	m.fn = l->image->functions[index].fn;
+	m.mapnum = call->mapnum;
+	m.addrs = call->addrs;
+	m.sizes = call->sizes;
+	m.kinds = call->kinds;
+	m.dev_num = call->dev_num;
 	s.call.device = d;
 	s.call.image = l->image;
 	s.call.launch = l;

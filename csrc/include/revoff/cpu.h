@@ -30,7 +30,7 @@
 #include "cpu_math.h"
 #include "cpu_types.h"
 
-/* ---- the language --------------------------------------------------------- */
+/* ---- the language -------------------------------------------------------- */
 
 #define __global__
 #define __device__
@@ -45,7 +45,7 @@
 #define __cluster_dims__(...)
 #define __maxnreg__(...)
 
-/* ---- the module ------------------------------------------------------------ */
+/* ---- the module ---------------------------------------------------------- */
 
 #define REVOFF_CPU_EXPORT __attribute__((weak, visibility("default"), used))
 #define REVOFF_CPU_HIDDEN __attribute__((weak, visibility("hidden")))
@@ -87,7 +87,7 @@ REVOFF_CPU_EXPORT extern const struct revoff_cpu_module __revoff_cpu_module = {
 };
 }
 
-/* ---- kernels ---------------------------------------------------------------- */
+/* ---- kernels ------------------------------------------------------------- */
 
 template <class... P> struct revoff_cpu_params {
 	static constexpr size_t count = sizeof...(P);
@@ -139,17 +139,19 @@ template <class... P, void (*Kernel)(P...)> struct revoff_cpu_thunk<Kernel> {
 	}
 	static void run(const void *block)
 	{
+		constexpr auto each = std::index_sequence_for<P...>{};
 #if defined(__cpp_exceptions)
 		/* Nothing is above a kernel that could catch it. */
 		try {
-#endif
-			call((const char *)block,
-			     std::index_sequence_for<P...>{});
-#if defined(__cpp_exceptions)
+			call((const char *)block, each);
+			return;
 		} catch (...) {
-			__revoff_cpu_runtime->fail(
-				719, "a C++ exception left the kernel");
 		}
+		/* Not in the handler: the exception has to be freed first. */
+		__revoff_cpu_runtime->fail(719,
+					   "a C++ exception left the kernel");
+#else
+		call((const char *)block, each);
 #endif
 	}
 };
@@ -170,7 +172,7 @@ template <class... P, void (*Kernel)(P...)> struct revoff_cpu_thunk<Kernel> {
 		__attribute__((used, section("revoff_cpu_kernels"))) =    \
 			&revoff_cpu_kernel_##n;
 
-/* ---- memory ------------------------------------------------------------------ */
+/* ---- memory -------------------------------------------------------------- */
 
 /* extern __shared__ T x[]; in a function becomes T *x = this. */
 template <class T> inline T *revoff_cpu_dynamic_shared()
@@ -274,7 +276,7 @@ inline void __threadfence_system()
 	__threadfence();
 }
 
-/* ---- time, and giving others a turn -------------------------------------------- */
+/* ---- time, and giving others a turn -------------------------------------- */
 
 inline void revoff_cpu_pause()
 {
@@ -301,7 +303,7 @@ inline unsigned long long __globaltimer()
 	return revoff_cpu_clock_ns();
 }
 
-/* ---- ends ------------------------------------------------------------------------ */
+/* ---- ends ---------------------------------------------------------------- */
 
 inline void __trap()
 {
@@ -321,7 +323,7 @@ REVOFF_CPU_HIDDEN void __assert_fail(const char *what, const char *file,
 }
 }
 
-/* ---- barriers and warps ------------------------------------------------------------ */
+/* ---- barriers and warps -------------------------------------------------- */
 
 inline void __syncthreads()
 {

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- integers ---------------------------------------------------------- */
+/* ---- integers ------------------------------------------------------------ */
 
 inline int __popc(unsigned v)
 {
@@ -264,7 +264,7 @@ inline float __double2float_rn(double v)
 	return (float)v;
 }
 
-/* ---- floating point -------------------------------------------------------- */
+/* ---- floating point ------------------------------------------------------ */
 
 inline float rsqrtf(float v)
 {

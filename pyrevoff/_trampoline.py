@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The one door from C into Python.
+
+One call, told once: C finds a call in the mailbox, brings its data to the host
+and calls ``revoff_py_handler`` in the thread that serves the launch, with no
+lock held. The user pointer is a handle of a bound handler, which decodes the
+arguments, calls the user's function and encodes its result. Whatever it raises
+is caught here and stored for the ``run`` that waits; C gets a nonzero value,
+tells the kernel, and ``run`` raises the very same exception later.
+"""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING, Any
+
+from ._lib import ffi
+
+if TYPE_CHECKING:
+    from .launch import Record
+
+
+class _Here(threading.local):
+    """What this thread is serving."""
+
+    record: Record | None = None
+    call: Any = None
+    bound: Any = None
+    # Errors of launches that have no record: those of gomp.run.
+    raw_errors: list[BaseException] | None = None
+
+
+here = _Here()
+
+# Launches by address of their C record, for as long as they are waited for.
+records: dict[int, Record] = {}
+
+
+def _store(call: Any, error: BaseException) -> None:
+    record = records.get(int(ffi.cast("uintptr_t", call.launch)))
+    if record is not None:
+        record.failed(error)
+    elif here.raw_errors is not None:
+        here.raw_errors.append(error)
+
+
+def _escaped(exception: Any, value: BaseException, traceback: Any) -> int:
+    # Only an error outside the try below comes here, such as a signal that
+    # arrives between two lines. It must not be lost or printed.
+    record = here.record
+    if record is not None:
+        record.failed(value)
+    return 1
+
+
+@ffi.def_extern(name="revoff_py_handler", error=1, onerror=_escaped)  # type: ignore[misc]
+def _handler(call: Any, user: Any) -> int:
+    bound = ffi.from_handle(user)
+    outer = here.call, here.bound
+    try:
+        here.call, here.bound = call, bound
+        bound(call)
+        return 0
+    except BaseException as error:
+        _store(call, error)
+        return 1
+    finally:
+        here.call, here.bound = outer
+
+
+# The raw callbacks of pyrevoff.gomp, by address of the device.
+target_rev: dict[int, Any] = {}
+
+
+@ffi.def_extern(name="revoff_py_target_rev", onerror=_escaped)  # type: ignore[misc]
+def _target_rev(
+    fn_ptr: int,
+    mapnum: int,
+    devaddrs: int,
+    sizes: int,
+    kinds: int,
+    dev_num: int,
+    token: Any,
+) -> None:
+    from ._lib import lib
+
+    call = lib.revoff_target_rev_call(token)
+    try:
+        callback = target_rev[int(ffi.cast("uintptr_t", call.device))]
+        callback(fn_ptr, mapnum, devaddrs, sizes, kinds, dev_num, token)
+    except BaseException as error:
+        _store(call, error)
+        text = f"the target_rev callback failed: {type(error).__name__}: {error}"
+        lib.revoff_target_rev_fail(token, text.encode(errors="replace"))

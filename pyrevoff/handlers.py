@@ -1,0 +1,401 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers: how a call's words become Python values, and back.
+
+A decode plan is made once, when a handler is bound. A call with scalars only
+costs one unpack of the words and one pack of the result.
+"""
+
+from __future__ import annotations
+
+import inspect
+import math
+import operator
+import struct
+import sys
+import weakref
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from ._lib import ffi, lib
+from ._trampoline import here
+from .errors import RevoffError, SignatureError
+from .signature import Argument, Signature
+
+_CODES = {"i": {1: "b", 2: "h", 4: "i", 8: "q"}, "u": {1: "B", 2: "H", 4: "I", 8: "Q"}}
+_FLOATS = {4: "f", 8: "d"}
+# Without the GIL a reference count does not tell whether a view survived.
+_COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()
+_WORD = struct.Struct("<Q")
+
+
+def _count_of_one_name() -> int:
+    # Python 3.14 borrows references of local names, so it has to be measured.
+    names = [bytearray(1)]
+    name = names.pop(0)
+    return sys.getrefcount(name)
+
+
+_ONE_NAME = _count_of_one_name()
+
+
+def _scalar_code(dtype: np.dtype[Any]) -> str | None:
+    if dtype.kind in _CODES:
+        return _CODES[dtype.kind][dtype.itemsize]
+    if dtype.kind == "f":
+        return _FLOATS[dtype.itemsize]
+    return "?" if dtype.kind == "b" else None
+
+
+@dataclass(frozen=True)
+class CallInfo:
+    """The call that a handler is answering.
+
+    Attributes
+    ----------
+    function : str
+        Name of the reverse function.
+    kernel : str
+        Name of the kernel that called.
+    device : pyrevoff.Device
+        The device that called.
+    image : pyrevoff.Image
+    block, thread : tuple of int
+        ``blockIdx`` and ``threadIdx`` of the caller, (x, y, z); zeros for calls
+        through libgomp's entry, which does not say.
+    """
+
+    function: str
+    kernel: str
+    device: Any
+    image: Any
+    block: tuple[int, int, int]
+    thread: tuple[int, int, int]
+
+
+def current_call() -> CallInfo:
+    """Tell which call the running handler answers.
+
+    Returns
+    -------
+    CallInfo
+
+    Raises
+    ------
+    RevoffError
+        Not called from a handler, or from another thread than it runs in.
+    """
+    call, bound, record = here.call, here.bound, here.record
+    if call is None or record is None:
+        raise RevoffError("current_call() works in a handler, in the thread that runs it")
+    return CallInfo(
+        bound.name,
+        record.kernel,
+        record.image.device,
+        record.image,
+        tuple(call.block),
+        tuple(call.thread),
+    )
+
+
+def check_arity(function: Callable[..., Any], signature: Signature, name: str) -> None:
+    """Refuse a handler that cannot take the arguments of its function.
+
+    Raises
+    ------
+    SignatureError
+        The handler takes another number of positional arguments.
+    """
+    try:
+        takes = inspect.signature(function)
+    except (TypeError, ValueError):
+        return  # a builtin that does not say
+    try:
+        takes.bind(*signature.arguments)
+    except TypeError as error:
+        raise SignatureError(
+            f"handler {function!r} does not fit {name} {signature}: {error}"
+        ) from None
+
+
+def _describe(value: Any) -> str:
+    return f"{value!r:.60} of type {type(value).__name__}"
+
+
+class Result:
+    """Encoder of a reverse function's result.
+
+    Parameters
+    ----------
+    argument : Argument
+        Type of the result.
+    where : str
+        Name and signature of the function, for messages.
+    """
+
+    def __init__(self, argument: Argument, where: str) -> None:
+        assert argument.dtype is not None
+        self.argument = argument
+        self.dtype = argument.dtype
+        self.where = where
+        code = _scalar_code(self.dtype)
+        self.pack = struct.Struct(f"<{code}{8 - self.dtype.itemsize}x").pack if code else None
+        self.large = self.dtype.itemsize > 8
+
+    def wrong(self, value: Any, why: str = "") -> TypeError:
+        return TypeError(
+            f"the handler of {self.where} returned {_describe(value)}, "
+            f"{self.argument.name} is wanted{why}"
+        )
+
+    def scalar(self, value: Any) -> Any:
+        if isinstance(value, np.ndarray):
+            if value.ndim:
+                raise self.wrong(value, ": one value, not an array")
+            value = value[()]
+        kind = self.dtype.kind
+        if kind == "f":
+            if isinstance(value, (float, int, np.floating, np.integer, np.bool_)):
+                return float(value)
+            raise self.wrong(value)
+        if kind == "b":
+            if isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)):
+                return bool(value)
+            raise self.wrong(value)
+        if isinstance(value, np.bool_):
+            return int(value)
+        try:
+            return operator.index(value)
+        except TypeError:
+            raise self.wrong(value) from None
+
+    def structure(self, value: Any) -> bytes:
+        dtype = self.dtype
+        if isinstance(value, (np.void, np.ndarray)):
+            if value.dtype != dtype or np.ndim(value):
+                raise self.wrong(value, f", dtype {dtype}")
+            return value.tobytes()
+        if isinstance(value, (bytes, bytearray)) and not dtype.names:
+            if len(value) != dtype.itemsize:
+                raise self.wrong(value, f": {dtype.itemsize} bytes")
+            return bytes(value)
+        names = dtype.names or ()
+        if isinstance(value, dict):
+            if set(value) != set(names):
+                raise self.wrong(value, f": the fields are {', '.join(names)}")
+            value = tuple(value[n] for n in names)
+        if not isinstance(value, tuple) or len(value) != len(names) or not names:
+            raise self.wrong(value, ": a tuple, dict or structured scalar")
+        out = np.zeros((), dtype)
+        try:
+            out[()] = value
+        except (TypeError, ValueError) as error:
+            raise self.wrong(value, f": {error}") from error
+        return out.tobytes()
+
+    def encode(self, value: Any) -> bytes:
+        """Bytes of the result, at least 8.
+
+        Raises
+        ------
+        TypeError, OverflowError
+            The value does not fit; both name the function and the value.
+        """
+        if not self.pack:
+            return self.structure(value).ljust(8, b"\0")
+        if type(value) is not float or self.dtype.kind != "f":
+            value = self.scalar(value)
+        try:
+            return self.pack(value)
+        except (struct.error, OverflowError):
+            raise OverflowError(
+                f"the handler of {self.where} returned {_describe(value)}, which "
+                f"{self.argument.name} cannot hold"
+            ) from None
+
+
+class _Array:
+    """Decoder of one array argument."""
+
+    def __init__(self, index: int, argument: Argument) -> None:
+        assert argument.dtype is not None
+        self.index = index
+        self.dtype = argument.dtype
+        self.writable = argument.map != "to"
+        self.back = argument.map in ("from", "tofrom")
+
+    def decode(self, call: Any) -> tuple[Any, Any]:
+        """The array, and the buffer that it views or None if it is a copy."""
+        i = self.index
+        address = call.words[i]
+        size = call.sizes[i]
+        if not address:
+            return None, None
+        if not size:
+            return np.empty(0, self.dtype), None
+        buffer = ffi.buffer(ffi.cast("char *", address), size)
+        if call.keepable[i] and _COUNTS:
+            # A read-only view of the memory cannot be made writable again.
+            source: Any = buffer if self.writable else memoryview(buffer).toreadonly()
+            return np.frombuffer(source, self.dtype), buffer
+        array = np.frombuffer(buffer, self.dtype).copy()
+        array.flags.writeable = self.writable
+        return array, None
+
+    def finish(self, call: Any, array: Any) -> None:
+        """Bring what the handler wrote into a copy to where C takes it from."""
+        i = self.index
+        if self.back and array is not None and array.size:
+            data = np.ascontiguousarray(array)
+            ffi.memmove(ffi.cast("char *", call.words[i]), ffi.from_buffer(data), data.nbytes)
+
+    def release(self, call: Any, buffer: Any) -> None:
+        """Give a block away if a view of it outlived the handler."""
+        i = self.index
+        call.kept[i] = 1
+        pointer = ffi.cast("void *", call.words[i])
+        weakref.finalize(buffer, lib.revoff_block_free, pointer).atexit = False
+
+
+class Bound:
+    """A Python handler, bound to a typed reverse function.
+
+    Called by the trampoline with the C call; raises what the handler raises.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        signature: Signature,
+        function: Callable[..., Any],
+        dtypes: dict[int, np.dtype[Any]] | None = None,
+    ) -> None:
+        self.name = name
+        self.signature = signature
+        self.function = function
+        self.where = f"{name} {signature}"
+        arguments = list(signature.arguments)
+        for i, dtype in (dtypes or {}).items():
+            old = arguments[i]
+            if old.dtype is None or dtype.itemsize != old.dtype.itemsize:
+                raise SignatureError(
+                    f"{self.where}: argument {i} has "
+                    f"{old.dtype.itemsize if old.dtype is not None else 'no'} bytes an element, "
+                    f"dtype {dtype} has {dtype.itemsize}"
+                )
+            arguments[i] = Argument(dtype, old.map, old.name)
+        self.count = len(arguments)
+        self.result = Result(signature.result, self.where) if signature.result else None
+        self.nargs = self.count + bool(self.result and self.result.large)
+        codes, self.others = [], []
+        self.arrays: list[_Array] = []
+        for i, a in enumerate(arguments):
+            code = _scalar_code(a.dtype) if a.dtype is not None and not a.map else None
+            if code and a.dtype is not None:
+                codes.append(f"{code}{8 - a.dtype.itemsize}x")
+                continue
+            codes.append("Q")
+            if a.map == "str":
+                self.others.append((i, self._text))
+            elif a.map:
+                self.arrays.append(_Array(i, a))
+            else:
+                self.others.append((i, self._structure(a)))
+        self.unpack = struct.Struct("<" + "".join(codes)).unpack_from
+        self.simple = not self.others and not self.arrays
+        self.words: Any = None
+        self.buffer: Any = b""
+
+    @staticmethod
+    def _text(call: Any, i: int) -> str | None:
+        if not call.words[i]:
+            return None
+        raw = ffi.buffer(ffi.cast("char *", call.words[i]), call.sizes[i])[:]
+        return raw.decode(errors="backslashreplace")
+
+    @staticmethod
+    def _structure(a: Argument) -> Callable[[Any, int], Any]:
+        dtype = a.dtype
+        assert dtype is not None
+
+        def decode(call: Any, i: int) -> Any:
+            if dtype.itemsize <= 8:
+                raw = _WORD.pack(call.words[i])[: dtype.itemsize]
+            else:
+                raw = ffi.buffer(ffi.cast("char *", call.words[i]), dtype.itemsize)[:]
+            return np.frombuffer(bytearray(raw), dtype)[0]
+
+        return decode
+
+    def __call__(self, call: Any) -> None:
+        if call.nargs != self.nargs:
+            raise SignatureError(
+                f"{self.where}: the kernel passed {call.nargs} items, {self.nargs} are expected"
+            )
+        values: Any = ()
+        if self.count:
+            words = call.words
+            # The words lie at one place during a launch: keep its buffer.
+            if words != self.words:
+                self.words, self.buffer = words, ffi.buffer(words, 8 * self.count)
+            values = self.unpack(self.buffer)
+        if self.simple:
+            result = self.function(*values)
+        else:
+            result = self._with_data(call, list(values))
+        if self.result:
+            raw = self.result.encode(result)
+            if self.result.large:
+                ffi.memmove(ffi.cast("char *", call.words[self.count]), raw, len(raw))
+            else:
+                call.result = _WORD.unpack(raw)[0]
+
+    def _with_data(self, call: Any, values: list[Any]) -> Any:
+        for i, decode in self.others:
+            values[i] = decode(call, i)
+        buffers = []
+        try:
+            for a in self.arrays:
+                values[a.index], buffer = a.decode(call)
+                buffers.append(buffer)
+            result = self.function(*values)
+            for a, buffer in zip(self.arrays, buffers):
+                if buffer is None:
+                    a.finish(call, values[a.index])
+            # The result may be a view of an argument: let it stand by itself.
+            if isinstance(result, np.ndarray):
+                result = result.copy()
+            return result
+        finally:
+            values.clear()
+            for a in self.arrays[: len(buffers)]:
+                buffer = buffers.pop(0)
+                if buffer is not None and sys.getrefcount(buffer) > _ONE_NAME:
+                    a.release(call, buffer)
+
+
+def parse_dtypes(signature: Signature, dtypes: Any, name: str) -> dict[int, np.dtype[Any]] | None:
+    """Check `dtypes` of ``Image.handler``: argument index to dtype."""
+    if dtypes is None:
+        return None
+    if not isinstance(dtypes, dict):
+        raise TypeError(f"dtypes of {name}: a dict of argument index to dtype is wanted")
+    out = {}
+    for i, d in dtypes.items():
+        index = operator.index(i)
+        if not 0 <= index < len(signature.arguments):
+            raise SignatureError(f"{name} {signature} has no argument {index}")
+        out[index] = np.dtype(d)
+    return out
+
+
+def finite_seconds(value: Any, what: str) -> float | None:
+    """Check a time in seconds; None stays None."""
+    if value is None:
+        return None
+    seconds = float(value)
+    if math.isnan(seconds) or seconds < 0:
+        raise ValueError(f"{what} must be a number of seconds, not {value!r}")
+    return seconds

@@ -1,0 +1,475 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Images: what is loaded on a device, its handlers, and running its kernels."""
+
+from __future__ import annotations
+
+import operator
+import threading
+import time
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from . import arguments, loading
+from ._lib import ffi, lib
+from .device import Device, DeviceArray
+from .errors import ClosedError, InUseError, NotFoundError, ReentrancyError, check
+from .handlers import Bound, check_arity, finite_seconds, parse_dtypes
+from .launch import Launch, LaunchStats, Record, in_handler_of, serve
+from .signature import Signature, parse
+
+_GOMP = 1
+_CLASSES = (arguments.OTHER, arguments.INTEGER, arguments.FLOAT, arguments.OTHER)
+
+
+def _dims(value: Any, what: str) -> tuple[int, int, int]:
+    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    if not 1 <= len(values) <= 3:
+        raise ValueError(f"{what} has 1 to 3 numbers, not {len(values)}")
+    numbers = [operator.index(v) for v in values] + [1] * (3 - len(values))
+    if any(n < 1 or n > 0x7FFFFFFF for n in numbers):
+        raise ValueError(f"{what} {tuple(numbers)}: each number must be at least 1")
+    return (numbers[0], numbers[1], numbers[2])
+
+
+def _stream(value: Any) -> int:
+    """Handle of a stream: an int, or an object that has one."""
+    if value is None:
+        return 0
+    protocol = getattr(value, "__cuda_stream__", None)
+    if protocol is not None:
+        return int((protocol() if callable(protocol) else protocol)[1])
+    for name in ("ptr", "cuda_stream", "handle"):
+        if hasattr(value, name):
+            return int(getattr(value, name))
+    return operator.index(value)
+
+
+def _unload(handle: Any, _keep: Any) -> None:
+    # From garbage collection there is nobody to tell.
+    lib.revoff_image_unload(handle)
+
+
+class Image:
+    """Kernels and reverse functions, loaded on a device; made by `load_image`.
+
+    A context manager; `close` may be called twice. It keeps its handlers alive.
+
+    Attributes
+    ----------
+    device : Device
+    name : str
+        For messages.
+    functions : dict of str to Signature or None
+        Reverse functions by name, in the image's order; None for functions of
+        libgomp's table, which have no signature.
+    """
+
+    def __init__(
+        self, handle: Any, device: Device, name: str, classes: dict[str, list[str]]
+    ) -> None:
+        self.device = device
+        self.name = name
+        self.functions: dict[str, Signature | None] = {}
+        self._handle = handle
+        self._classes = classes
+        self._kernels: dict[str, tuple[Any, list[int] | None]] = {}
+        self._bound: dict[int, Any] = {}
+        # One launch at a time: see docs/concepts.md, "Launch".
+        self._turn = threading.Lock()
+        self._retired: list[Any] = []
+        self._finalizer = weakref.finalize(self, _unload, handle, self._bound)
+        self._finalizer.atexit = False
+        out = ffi.new("struct revoff_function *")
+        for i in range(lib.revoff_image_function_count(handle)):
+            check(lib.revoff_image_function(handle, i, out))
+            self._add(out)
+
+    def _add(self, function: Any) -> None:
+        name = ffi.string(function.name).decode()
+        text = ffi.string(function.signature).decode()
+        self.functions[name] = None if function.kind == _GOMP else parse(text)
+
+    def __repr__(self) -> str:
+        state = "" if self._finalizer.alive else ", closed"
+        return f"<pyrevoff.Image {self.name} on {self.device}{state}>"
+
+    def __enter__(self) -> Image:
+        return self
+
+    def __exit__(self, *exc: object) -> None:
+        self.close()
+
+    def _open(self) -> Any:
+        if not self._finalizer.alive:
+            raise ClosedError(f"image {self.name} is closed")
+        return self._handle
+
+    @property
+    def closed(self) -> bool:
+        """True after `close`."""
+        return not self._finalizer.alive
+
+    @property
+    def connected(self) -> bool:
+        """True if its kernels are looked at for calls."""
+        return bool(lib.revoff_image_is_connected(self._open()))
+
+    @property
+    def kernels(self) -> list[str]:
+        """Names of its kernels, where the image's form tells them."""
+        return sorted(self._classes)
+
+    def close(self) -> None:
+        """Unload; a second call does nothing.
+
+        Raises
+        ------
+        InUseError
+            One of its kernels still runs.
+        ReentrancyError
+            Called from a handler of this image.
+        """
+        if not self._finalizer.alive:
+            return
+        if in_handler_of(self.device) and self._turn.locked():
+            raise ReentrancyError(
+                f"close of image {self.name} from a handler: its kernel waits for the handler. "
+                "Close it after run() has returned"
+            )
+        check(lib.revoff_image_unload(self._handle))
+        self._finalizer.detach()
+        self._bound.clear()
+        self._retired.clear()
+
+    # ---- handlers -----------------------------------------------------------
+
+    def _index(self, name: str) -> int:
+        index = lib.revoff_image_find(self._open(), name.encode())
+        if index < 0:
+            known = ", ".join(f"{n} {s or ''}".strip() for n, s in self.functions.items())
+            raise NotFoundError(
+                f"image {self.name} has no reverse function {name!r}; it has {known or 'none'}"
+            )
+        if name not in self.functions:
+            out = ffi.new("struct revoff_function *")
+            check(lib.revoff_image_function(self._handle, index, out))
+            self._add(out)
+        return int(index)
+
+    def _bind(self, index: int, function: Any, user: Any, keep: Any) -> None:
+        check(lib.revoff_image_bind(self._open(), index, function, user))
+        # A launch under way still calls the old one: it must live until then.
+        if index in self._bound and self._turn.locked():
+            self._retired.append(self._bound[index])
+        self._bound[index] = keep
+
+    def handler(
+        self,
+        name: str,
+        function: Any = None,
+        *,
+        user: Any = None,
+        dtypes: dict[int, Any] | None = None,
+    ) -> Any:
+        """Bind a host function to a reverse function of the image.
+
+        Parameters
+        ----------
+        name : str
+            As given to ``REVOFF_FUNCTION``.
+        function : callable, or C function pointer
+            Left out: use as a decorator. A C function of type
+            ``revoff_handler`` is given as a cffi pointer or an int address.
+        user : cffi pointer or int, optional
+            Second argument of a C function.
+        dtypes : dict of int to data-type, optional
+            Better types for arguments (by index) that the image only knows as
+            raw structs; same size.
+
+        Returns
+        -------
+        callable
+            `function`, so that it can decorate.
+
+        Raises
+        ------
+        NotFoundError
+            The image has no such function; the text lists what it has.
+        TypeError
+            Not callable.
+        SignatureError
+            It cannot take the function's arguments.
+
+        Notes
+        -----
+        Takes effect for launches that start later. The image keeps `function`
+        alive. See docs/handlers.md for what it may do.
+        """
+        if function is None:
+            return lambda f: self.handler(name, f, user=user, dtypes=dtypes)
+        index = self._index(name)
+        signature = self.functions[name]
+        if isinstance(function, int) or isinstance(function, ffi.CData):
+            if dtypes is not None:
+                raise TypeError("dtypes are for Python handlers")
+            pointer = ffi.cast("revoff_handler *", function)
+            handle = ffi.NULL if user is None else ffi.cast("void *", user)
+            self._bind(index, pointer, handle, (function, user))
+            return function
+        if not callable(function):
+            raise TypeError(f"handler of {name}: {function!r} is not callable")
+        if user is not None:
+            raise TypeError("user is for C handlers")
+        if signature is None:
+            from .gomp import Region
+
+            bound: Any = Region(name, function)
+        else:
+            check_arity(function, signature, name)
+            bound = Bound(name, signature, function, parse_dtypes(signature, dtypes, name))
+        user_pointer = ffi.new_handle(bound)
+        self._bind(index, lib.revoff_py_handler, user_pointer, (user_pointer, bound))
+        return function
+
+    def unhandle(self, name: str) -> None:
+        """Unbind, for launches that start later.
+
+        Raises
+        ------
+        NotFoundError
+            The image has no such function.
+        """
+        index = self._index(name)
+        check(lib.revoff_image_bind(self._open(), index, ffi.NULL, ffi.NULL))
+        if index in self._bound:
+            keep = self._bound.pop(index)
+            if self._turn.locked():
+                self._retired.append(keep)
+
+    # ---- variables ----------------------------------------------------------
+
+    def symbol(self, name: str) -> tuple[int, int]:
+        """Device address and size in bytes of an ``extern "C"`` variable.
+
+        Raises
+        ------
+        NotFoundError
+            The image has no such variable.
+        """
+        address, size = ffi.new("uint64_t *"), ffi.new("size_t *")
+        check(lib.revoff_image_symbol(self._open(), name.encode(), address, size))
+        return int(address[0]), int(size[0])
+
+    def read_symbol(self, name: str, dtype: Any = np.uint8) -> np.ndarray[Any, Any]:
+        """Copy a variable to a new array of `dtype`, one-dimensional."""
+        address, size = self.symbol(name)
+        data = np.empty(size // np.dtype(dtype).itemsize, dtype)
+        pointer = ffi.cast("void *", data.__array_interface__["data"][0])
+        check(lib.revoff_copy_from_device(self.device.handle, pointer, address, data.nbytes))
+        return data
+
+    def write_symbol(self, name: str, value: Any) -> None:
+        """Copy an array into a variable.
+
+        Raises
+        ------
+        ValueError
+            It has more bytes than the variable.
+        """
+        address, size = self.symbol(name)
+        data = np.ascontiguousarray(value)
+        if data.nbytes > size:
+            raise ValueError(f"{name} has {size} bytes, {data.nbytes} given")
+        pointer = ffi.cast("void *", data.__array_interface__["data"][0])
+        check(lib.revoff_copy_to_device(self.device.handle, address, pointer, data.nbytes))
+
+    # ---- running -------------------------------------------------------------
+
+    def _kernel(self, name: str) -> tuple[Any, list[int] | None]:
+        found = self._kernels.get(name)
+        if found is not None:
+            return found
+        out = ffi.new("struct revoff_kernel **")
+        try:
+            check(lib.revoff_kernel_get(self._open(), name.encode(), out))
+        except NotFoundError:
+            known = ", ".join(self.kernels) or "none that can be listed"
+            raise NotFoundError(
+                f"image {self.name} has no kernel {name!r} (declare it "
+                f'extern "C" __global__); it has {known}'
+            ) from None
+        kernel, sizes = out[0], None
+        count = lib.revoff_kernel_param_count(kernel)
+        if count >= 0:
+            size, offset = ffi.new("size_t *"), ffi.new("size_t *")
+            sizes = []
+            for i in range(count):
+                check(lib.revoff_kernel_param(kernel, i, offset, size))
+                sizes.append(int(size[0]))
+            if name not in self._classes and self.device.kind == "cpu":
+                known = [lib.revoff_kernel_param_class(kernel, i) for i in range(count)]
+                self._classes[name] = [_CLASSES[k] for k in known]
+        self._kernels[name] = kernel, sizes
+        return kernel, sizes
+
+    def _own_array(self, value: Any) -> int | None:
+        if not isinstance(value, DeviceArray):
+            return None
+        if value.device.kind != self.device.kind or value.device.ordinal != self.device.ordinal:
+            raise ValueError(f"{value!r} given to a kernel on {self.device}")
+        return value.address
+
+    def _take_turn(self, kernel: str, deadline: float) -> None:
+        """Wait for a launch of this image in another thread, in slices."""
+        while not self._turn.acquire(timeout=0.05):
+            if time.monotonic() > deadline:
+                raise InUseError(
+                    f"kernel {kernel}: another thread's launch of image {self.name} did not end "
+                    "within the time limit"
+                )
+
+    def run(
+        self,
+        kernel: str,
+        *args: Any,
+        grid: int | Sequence[int],
+        block: int | Sequence[int],
+        shared: int = 0,
+        stream: Any = None,
+        timeout: float | None = None,
+    ) -> LaunchStats:
+        """Launch a kernel and serve its calls until it ends.
+
+        Parameters
+        ----------
+        kernel : str
+        *args
+            Numbers and NumPy scalars (of the parameter's size); arrays as
+            `to`, `from_`, `tofrom` or `alloc`; device arrays as they are.
+        grid, block : int or sequence of up to 3 int
+            Blocks, and threads of a block.
+        shared : int
+            Bytes of dynamic shared memory.
+        stream : optional
+            A stream to launch on: a handle, or an object of another library.
+            Default: a non-blocking stream of the device.
+        timeout : float, optional
+            Seconds until the launch is given up. Handlers then run in a thread
+            of their own. Default: no limit.
+
+        Returns
+        -------
+        LaunchStats
+
+        Raises
+        ------
+        Exception
+            Whatever a handler raised, as it is; the kernel has ended.
+        CallError
+            A call could not be served: no handler, a map that is refused.
+        LaunchTimeout
+            `timeout` passed. The text has the state of the launch.
+        KeyboardInterrupt
+            Ctrl-C; the kernel has been told to end.
+        ReentrancyError
+            Called from a handler of the same device.
+        DriverError, ContextLostError
+            The kernel failed.
+        TypeError, ValueError, OverflowError
+            An argument does not fit.
+
+        Notes
+        -----
+        Blocks; the GIL is released while it waits. Arrays mapped `from_` and
+        `tofrom` are copied back whenever the kernel has ended, also if a call
+        failed. Source: ``GOMP_OFFLOAD_run`` of libgomp's nvptx plugin.
+        """
+        self._open()
+        limit = finite_seconds(timeout, "timeout")
+        deadline = time.monotonic() + limit if limit is not None else float("inf")
+        if in_handler_of(self.device):
+            raise ReentrancyError(
+                f"run of kernel {kernel} from a handler of the same device: it would wait for "
+                "itself. Run it after the outer run() has returned"
+            )
+        config = ffi.new("struct revoff_launch_config *")
+        config.grid = _dims(grid, "grid")
+        config.block = _dims(block, "block")
+        config.shared = operator.index(shared)
+        config.stream = ffi.cast("void *", _stream(stream))
+        self._take_turn(kernel, deadline)
+        try:
+            handle, sizes = self._kernel(kernel)
+            packed = arguments.pack(
+                self.device, kernel, args, sizes, self._classes.get(kernel), self._own_array
+            )
+            config.params = packed.params
+            out = ffi.new("struct revoff_launch **")
+            try:
+                check(lib.revoff_launch_start(handle, config, out))
+            except BaseException:
+                packed.mapping.leave(copy_back=False)
+                raise
+            return serve(Launch(Record(self, kernel), out[0], packed), limit, deadline)
+        finally:
+            self._retired.clear()
+            self._turn.release()
+
+
+def load_image(
+    source: Any,
+    *,
+    device: str | Device | None = None,
+    options: Sequence[str] = (),
+    name: str | None = None,
+    backend: str = "auto",
+    link: Sequence[Any] = (),
+    function_names: Sequence[str] = (),
+) -> Image:
+    """Compile and load an image on a device.
+
+    Parameters
+    ----------
+    source : str, bytes, path or object
+        CUDA C++ source or PTX as text; a cubin, fatbin or (CPU device) shared
+        object as bytes; a path to any of these; or an object with a ``code``
+        attribute, such as cuda.core's ``ObjectCode``.
+    device : str or Device, optional
+    options : sequence of str
+        For the compiler.
+    name : str, optional
+        For messages.
+    backend : str
+        Compiler of CUDA source: ``"auto"``, ``"nvrtc"`` or ``"nvcc"``.
+    link : sequence
+        More images to link with, as `source`. Not for the CPU device.
+    function_names : sequence of str
+        Names of the functions in libgomp's table, in its order.
+
+    Returns
+    -------
+    Image
+
+    Raises
+    ------
+    CompileError, CompilerNotFoundError
+        The source could not be compiled.
+    PtxVersionError, ArchitectureError, ImageError
+        The driver refused the image; the text says what to do.
+    AbiError
+        It was compiled with another version of ``pyrevoff.h``.
+    ReentrancyError
+        Called from a handler of the same device.
+    """
+    where = Device(device)
+    if in_handler_of(where):
+        raise ReentrancyError(
+            "load_image from a handler of the same device: loading waits for the kernel that "
+            "waits for the handler. Load images before run()"
+        )
+    inputs, label = loading.prepare(source, where, list(options), name, backend, list(link))
+    handle = loading.load(inputs, where, list(function_names), label)
+    return Image(handle, where, label, loading.parameter_classes(inputs))
