@@ -53,7 +53,7 @@ def _escaped(exception: Any, value: BaseException, traceback: Any) -> int:
     return 1
 
 
-@ffi.def_extern(name="revoff_py_handler", error=1, onerror=_escaped)  # type: ignore[misc]
+@ffi.def_extern(name="revoff_py_handler", error=1, onerror=_escaped)  # type: ignore[untyped-decorator]
 def _handler(call: Any, user: Any) -> int:
     bound = ffi.from_handle(user)
     outer = here.call, here.bound
@@ -72,7 +72,7 @@ def _handler(call: Any, user: Any) -> int:
 target_rev: dict[int, Any] = {}
 
 
-@ffi.def_extern(name="revoff_py_target_rev", onerror=_escaped)  # type: ignore[misc]
+@ffi.def_extern(name="revoff_py_target_rev", onerror=_escaped)  # type: ignore[untyped-decorator]
 def _target_rev(
     fn_ptr: int,
     mapnum: int,

@@ -18,7 +18,9 @@ from .errors import check
 _ALLOC, _TO, _FROM, _TOFROM = 0, 1, 2, 3
 _NAMES = {_ALLOC: "alloc", _TO: "to", _FROM: "from_", _TOFROM: "tofrom"}
 # How a parameter is declared, where the image says: see image.parameter_classes.
-INTEGER, FLOAT, OTHER = "integer", "float", "other"
+INTEGER: str = "integer"
+FLOAT: str = "float"
+OTHER: str = "other"
 
 
 class Mapped:
@@ -107,6 +109,17 @@ def alloc(array: np.ndarray[Any, Any]) -> Mapped:
     return Mapped(array, _ALLOC)
 
 
+def _overlap(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> bool:
+    if not np.may_share_memory(a, b):
+        return False
+    try:
+        return bool(np.shares_memory(a, b, max_work=10_000))  # type: ignore[arg-type]
+    except RuntimeError:
+        # TooHardError, whose place differs between NumPy 1 and 2: interleaved
+        # strides without end. Refuse rather than guess.
+        return True
+
+
 @dataclass
 class _Entry:
     """One mapped array during a launch."""
@@ -144,9 +157,7 @@ class Mapping:
                 # One mapping for both: in and out as either wants it.
                 old.kind |= mapped.kind
                 return old
-            if np.may_share_memory(other, array) and np.shares_memory(
-                other, array, max_work=10_000
-            ):
+            if _overlap(other, array):
                 raise ValueError(
                     f"arguments {old.index} {old.mapped!r} and {index} {mapped!r} overlap in "
                     "memory: map the whole array once"

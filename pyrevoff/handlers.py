@@ -289,7 +289,8 @@ class Bound:
         self.count = len(arguments)
         self.result = Result(signature.result, self.where) if signature.result else None
         self.nargs = self.count + bool(self.result and self.result.large)
-        codes, self.others = [], []
+        codes: list[str] = []
+        self.others: list[tuple[int, Callable[[Any, int], Any]]] = []
         self.arrays: list[_Array] = []
         for i, a in enumerate(arguments):
             code = _scalar_code(a.dtype) if a.dtype is not None and not a.map else None
@@ -309,7 +310,7 @@ class Bound:
         self.buffer: Any = b""
 
     @staticmethod
-    def _text(call: Any, i: int) -> str | None:
+    def _text(call: Any, i: int) -> Any:
         if not call.words[i]:
             return None
         raw = ffi.buffer(ffi.cast("char *", call.words[i]), call.sizes[i])[:]

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from . import arguments, loading
+from . import loading
 from ._lib import ffi, lib
+from .arguments import FLOAT, INTEGER, OTHER, pack
 from .device import Device, DeviceArray
 from .errors import ClosedError, InUseError, NotFoundError, ReentrancyError, check
 from .handlers import Bound, check_arity, finite_seconds, parse_dtypes
@@ -21,7 +22,8 @@ from .launch import Launch, LaunchStats, Record, in_handler_of, serve
 from .signature import Signature, parse
 
 _GOMP = 1
-_CLASSES = (arguments.OTHER, arguments.INTEGER, arguments.FLOAT, arguments.OTHER)
+# By C's REVOFF_PARAM_*.
+_CLASSES: tuple[str, ...] = (OTHER, INTEGER, FLOAT, OTHER)
 
 
 def _dims(value: Any, what: str) -> tuple[int, int, int]:
@@ -212,7 +214,7 @@ class Image:
             return lambda f: self.handler(name, f, user=user, dtypes=dtypes)
         index = self._index(name)
         signature = self.functions[name]
-        if isinstance(function, int) or isinstance(function, ffi.CData):
+        if isinstance(function, (int, ffi.CData)):
             if dtypes is not None:
                 raise TypeError("dtypes are for Python handlers")
             pointer = ffi.cast("revoff_handler *", function)
@@ -296,10 +298,10 @@ class Image:
         try:
             check(lib.revoff_kernel_get(self._open(), name.encode(), out))
         except NotFoundError:
-            known = ", ".join(self.kernels) or "none that can be listed"
+            names = ", ".join(self.kernels) or "none that can be listed"
             raise NotFoundError(
                 f"image {self.name} has no kernel {name!r} (declare it "
-                f'extern "C" __global__); it has {known}'
+                f'extern "C" __global__); it has {names}'
             ) from None
         kernel, sizes = out[0], None
         count = lib.revoff_kernel_param_count(kernel)
@@ -403,7 +405,7 @@ class Image:
         self._take_turn(kernel, deadline)
         try:
             handle, sizes = self._kernel(kernel)
-            packed = arguments.pack(
+            packed = pack(
                 self.device, kernel, args, sizes, self._classes.get(kernel), self._own_array
             )
             config.params = packed.params

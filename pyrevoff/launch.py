@@ -274,16 +274,16 @@ def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats
             data_problem = error
     else:
         _leave_behind(launch)
-    error, record.error = record.error, None
-    if error is not None:
-        raise error
+    raised, record.error = record.error, None
+    if raised is not None:
+        raise raised
     if problem is not None and not isinstance(problem, RevoffError):
         raise problem
     if message:
         raise LaunchTimeout(f"{timeout} s passed: {message}")
-    for error in (found, problem, data_problem):
-        if error is not None:
-            raise error
+    for late in (found, problem, data_problem):
+        if late is not None:
+            raise late
     return LaunchStats(
         int(stats.calls),
         int(stats.failed),
