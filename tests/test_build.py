@@ -202,6 +202,13 @@ def test_only_the_public_functions_are_visible():
         assert name.startswith(("revoff_", "PyInit_", "_cffi_")), name
 
 
+def test_thread_local_memory_is_small():
+    # A library opened at run time shares a reserve of about 1600 bytes with
+    # all others; past it, the import fails.
+    sizes = re.findall(r"^\s*TLS\s.*?(0x[0-9a-f]+)\s+R\s", readelf("--segments"), re.MULTILINE)
+    assert sum(int(size, 16) for size in sizes) <= 512
+
+
 # ---- installing -------------------------------------------------------------
 
 
@@ -327,6 +334,8 @@ def test_installed_wheel_works_outside_the_tree(wheel, environment, tmp_path):
     assert "works" in run([sys.executable, "-c", use(site)], tmp_path, env)
     told = run([sys.executable, "-m", "pyrevoff", "--includes"], tmp_path, env)
     assert str(site / "pyrevoff" / "include") in told
+    told = run([sys.executable, "-m", "pyrevoff", "info"], tmp_path, env)
+    assert str(site / "pyrevoff" / "ptx" / "pyrevoff.ptx") in told
 
 
 def test_editable_install_works(tree, environment, tmp_path):
