@@ -39,13 +39,14 @@ REVOFF_FUNCTION(scale, double(double));
 REVOFF_FUNCTION(block, void(revoff::tofrom<char>));
 extern "C" {
 __device__ char data[1 << 20];
+__device__ void *addrs[1];
 __device__ size_t sizes[1] = {8};
 __device__ unsigned short kinds[1] = {REVOFF_MAP_FORCE_TOFROM | 3 << 8};
 __global__ void k_gomp(void *fn, int n) {
     for (int i = 0; i < n; ++i) GOMP_target_ext(-2, fn, 0, 0, 0, 0, 0, 0, 0);
 }
 __global__ void k_gomp8(void *fn, int n) {
-    void *addrs[1] = {data};
+    addrs[0] = data;  // in global memory, as on libgomp's soft stack: the host copies it
     for (int i = 0; i < n; ++i) GOMP_target_ext(-2, fn, 1, addrs, sizes, kinds, 0, 0, 0);
 }
 __global__ void k_nothing(int n) { for (int i = 0; i < n; ++i) nothing(); }

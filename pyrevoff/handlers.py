@@ -124,6 +124,69 @@ def _describe(value: Any) -> str:
     return f"{value!r:.60} of type {type(value).__name__}"
 
 
+def _scalar(value: Any, dtype: np.dtype[Any], wrong: Callable[..., TypeError]) -> Any:
+    """A Python number for a scalar of `dtype`; nothing is rounded to an integer."""
+    if isinstance(value, np.ndarray):
+        if value.ndim:
+            raise wrong(value, ": one value, not an array")
+        value = value[()]
+    if dtype.kind == "f":
+        if isinstance(value, (float, int, np.floating, np.integer, np.bool_)):
+            return float(value)
+        raise wrong(value)
+    if dtype.kind == "b":
+        if isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)):
+            return bool(value)
+        raise wrong(value)
+    if isinstance(value, np.bool_):
+        return int(value)
+    try:
+        return operator.index(value)
+    except TypeError:
+        raise wrong(value) from None
+
+
+def _fields(value: Any, dtype: np.dtype[Any], wrong: Callable[..., TypeError]) -> Any:
+    """A value that NumPy stores in `dtype` as it is.
+
+    NumPy itself would cut a float for an integer field, in silence.
+    """
+    if isinstance(value, (np.void, np.ndarray)) and value.dtype == dtype:
+        return value
+    if dtype.names:
+        if isinstance(value, dict):
+            if set(value) != set(dtype.names):
+                raise wrong(value, f": the fields are {', '.join(dtype.names)}")
+            value = tuple(value[name] for name in dtype.names)
+        if not isinstance(value, tuple) or len(value) != len(dtype.names):
+            raise wrong(value, ": a tuple, dict or structured scalar")
+        return tuple(_field(v, dtype[name], name, wrong) for v, name in zip(value, dtype.names))
+    raise wrong(value, f": bytes or a NumPy scalar of dtype {dtype}")
+
+
+def _field(value: Any, dtype: np.dtype[Any], name: str, wrong: Callable[..., TypeError]) -> Any:
+    def here(v: Any, why: str = "") -> TypeError:
+        return wrong(v, f" for field {name!r}{why}")
+
+    if dtype.subdtype is not None:
+        base, shape = dtype.subdtype
+        try:
+            array = np.asarray(value, None if base.kind != "V" else base)
+        except (TypeError, ValueError) as error:
+            raise here(value, f": {error}") from None
+        if array.shape != shape or not np.can_cast(array.dtype, base, "same_kind"):
+            raise here(value, f": {shape} values of {base}")
+        if base.kind in "iu" and not (array == array.astype(base)).all():
+            raise OverflowError(f"field {name!r}")
+        return array
+    if dtype.kind == "V":
+        return _fields(value, dtype, here)
+    number = _scalar(value, dtype, here)
+    if dtype.kind in "iu" and not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
+        raise OverflowError(f"field {name!r}: {number}")
+    return number
+
+
 class Result:
     """Encoder of a reverse function's result.
 
@@ -151,48 +214,20 @@ class Result:
         )
 
     def scalar(self, value: Any) -> Any:
-        if isinstance(value, np.ndarray):
-            if value.ndim:
-                raise self.wrong(value, ": one value, not an array")
-            value = value[()]
-        kind = self.dtype.kind
-        if kind == "f":
-            if isinstance(value, (float, int, np.floating, np.integer, np.bool_)):
-                return float(value)
-            raise self.wrong(value)
-        if kind == "b":
-            if isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)):
-                return bool(value)
-            raise self.wrong(value)
-        if isinstance(value, np.bool_):
-            return int(value)
-        try:
-            return operator.index(value)
-        except TypeError:
-            raise self.wrong(value) from None
+        return _scalar(value, self.dtype, self.wrong)
 
     def structure(self, value: Any) -> bytes:
         dtype = self.dtype
-        if isinstance(value, (np.void, np.ndarray)):
-            if value.dtype != dtype or np.ndim(value):
-                raise self.wrong(value, f", dtype {dtype}")
-            return value.tobytes()
         if isinstance(value, (bytes, bytearray)) and not dtype.names:
             if len(value) != dtype.itemsize:
                 raise self.wrong(value, f": {dtype.itemsize} bytes")
             return bytes(value)
-        names = dtype.names or ()
-        if isinstance(value, dict):
-            if set(value) != set(names):
-                raise self.wrong(value, f": the fields are {', '.join(names)}")
-            value = tuple(value[n] for n in names)
-        if not isinstance(value, tuple) or len(value) != len(names) or not names:
-            raise self.wrong(value, ": a tuple, dict or structured scalar")
+        if isinstance(value, (np.void, np.ndarray)):
+            if value.dtype != dtype or np.ndim(value):
+                raise self.wrong(value, f", dtype {dtype}")
+            return value.tobytes()
         out = np.zeros((), dtype)
-        try:
-            out[()] = value
-        except (TypeError, ValueError) as error:
-            raise self.wrong(value, f": {error}") from error
+        out[()] = _fields(value, dtype, self.wrong)
         return out.tobytes()
 
     def encode(self, value: Any) -> bytes:
@@ -203,16 +238,17 @@ class Result:
         TypeError, OverflowError
             The value does not fit; both name the function and the value.
         """
-        if not self.pack:
-            return self.structure(value).ljust(8, b"\0")
-        if type(value) is not float or self.dtype.kind != "f":
-            value = self.scalar(value)
         try:
+            if not self.pack:
+                return self.structure(value).ljust(8, b"\0")
+            if type(value) is not float or self.dtype.kind != "f":
+                value = self.scalar(value)
             return self.pack(value)
-        except (struct.error, OverflowError):
+        except (struct.error, OverflowError) as error:
+            field = f" ({error})" if not self.pack else ""
             raise OverflowError(
                 f"the handler of {self.where} returned {_describe(value)}, which "
-                f"{self.argument.name} cannot hold"
+                f"{self.argument.name} cannot hold{field}"
             ) from None
 
 
@@ -240,9 +276,9 @@ class _Array:
             # A read-only view of the memory cannot be made writable again.
             source: Any = buffer if self.writable else memoryview(buffer).toreadonly()
             return np.frombuffer(source, self.dtype), buffer
-        array = np.frombuffer(buffer, self.dtype).copy()
-        array.flags.writeable = self.writable
-        return array, None
+        # An array over bytes is read-only for good.
+        raw = bytearray(buffer) if self.writable else buffer[:]
+        return np.frombuffer(raw, self.dtype), None
 
     def finish(self, call: Any, array: Any) -> None:
         """Bring what the handler wrote into a copy to where C takes it from."""

@@ -218,6 +218,8 @@ class Image:
             if dtypes is not None:
                 raise TypeError("dtypes are for Python handlers")
             pointer = ffi.cast("revoff_handler *", function)
+            if not pointer:
+                raise ValueError(f"handler of {name}: a NULL pointer; unhandle() unbinds")
             handle = ffi.NULL if user is None else ffi.cast("void *", user)
             self._bind(index, pointer, handle, (function, user))
             return function

@@ -229,7 +229,7 @@ void *mailbox_view(struct revoff_device *d, uint64_t address, uint64_t size)
 	uint64_t start = d->mailbox.address + PACKET_AT;
 	uint64_t at = address - start;
 
-	if (d->options.no_packet || at >= sizeof(struct revoff_packet) ||
+	if (at >= sizeof(struct revoff_packet) ||
 	    size > sizeof(struct revoff_packet) - at)
 		return NULL;
 	return (char *)&d->mailbox.host->packet + at;

@@ -29,8 +29,7 @@ static int reap_one(struct revoff_launch *l)
 	/* Until its thread has come back, that one has the launch. */
 	if (in_wait)
 		return 0;
-	/* Whoever is in its handler answers, unless the caller was sent away. */
-	if (!left && !in_wait && l->image->connected && !l->ended &&
+	if (!left && l->image->connected && !l->ended &&
 	    !mailbox_peek(d, &fn) && fn)
 		serve(l, fn);
 	if (!l->ended)
@@ -47,7 +46,7 @@ static int reap_one(struct revoff_launch *l)
 		pthread_mutex_unlock(&d->lock);
 		/* It may call again, and is answered from here on. */
 		pthread_mutex_lock(&l->m);
-		l->left = 0;
+		__atomic_store_n(&l->left, 0, __ATOMIC_RELAXED);
 		pthread_mutex_unlock(&l->m);
 	}
 	return l->ended;
@@ -99,7 +98,8 @@ int launch_hand_over(struct revoff_launch *l)
 	pthread_mutex_lock(&l->m);
 	l->abandoned = 1;
 	/* libgomp's own device code cannot be told: it gets its answer, late. */
-	l->left = l->in_wait && l->image->control;
+	__atomic_store_n(&l->left, l->in_wait && l->image->control,
+			 __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&l->m);
 	pthread_mutex_lock(&d->lock);
 	if (l->left && l->image->connected) {

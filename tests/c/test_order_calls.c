@@ -41,16 +41,15 @@ static int echo(struct revoff_call *call, void *user)
 
 static void test(const struct revoff_device_options *o)
 {
-	/* Copies cost their time under ThreadSanitizer. */
-	int n = o->placement == REVOFF_PLACE_COPY ? 4000 : 100000;
+	int all = !o->placement && !o->lock && !o->no_packet;
+	/* ThreadSanitizer takes its time. */
+	int n = all ? 100000 : 2000;
 	struct revoff_device *d = lab_open(o);
 	struct revoff_image *image = lab_load(d, "typed");
 	struct revoff_stats stats;
 	uint64_t bad, value = 0, a = 0, b = 0;
 	void *params[] = { &bad, &n };
 
-	if (o->lock || o->no_packet)
-		n = 4000;
 	lab_bind(image, "next", next, &a);
 	lab_bind(image, "echo", echo, &b);
 	lab_ok(revoff_alloc(d, 8, &bad));

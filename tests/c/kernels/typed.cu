@@ -20,6 +20,12 @@ __device__ inline revoff_u64 mix(revoff_u64 x)
 	return x ^ x >> 29;
 }
 
+/* A word that the host may read meanwhile. */
+__device__ inline void note(int *word, int value)
+{
+	revoff::wire::store_release((revoff_u32 *)word, (revoff_u32)value);
+}
+
 extern "C" {
 __global__ void empty()
 {
@@ -60,7 +66,7 @@ __global__ void lanes(revoff_u64 *bad)
 __global__ void statuses(int *status, int n)
 {
 	for (int i = 0; i < n; ++i)
-		status[i] = nothing.try_call();
+		note(&status[i], nothing.try_call());
 }
 
 __global__ void two(int *status)
@@ -90,8 +96,12 @@ __global__ void deaf(revoff_u32 *started, const revoff_u32 *go)
 /* Calls until the host gives up. */
 __global__ void forever(int *last)
 {
-	while ((*last = nothing.try_call()) == revoff::ok)
-		;
+	int status;
+
+	do
+		status = nothing.try_call();
+	while (status == revoff::ok);
+	note(last, status);
 }
 
 __global__ void modify(int *array, int n, int *answer)

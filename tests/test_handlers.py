@@ -1,0 +1,544 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Handlers: binding, what they get, and what they may return."""
+
+import functools
+import gc
+import struct
+
+import numpy as np
+import pytest
+
+import pyrevoff as ro
+
+SOURCE = r"""
+#include <pyrevoff.h>
+struct Pair { int a; short b; };
+struct Big { double x; float v[3]; int id; };
+REVOFF_STRUCT(Pair, a, b)
+REVOFF_STRUCT(Big, x, v, id)
+struct Raw { int a; float b; };
+struct Inner { signed char c; double d; };
+struct Outer { Inner in; int n; };
+REVOFF_STRUCT(Inner, c, d)
+REVOFF_STRUCT(Outer, in, n)
+REVOFF_FUNCTION(nothing, void());
+REVOFF_FUNCTION(three, void(int, double, bool));
+@ECHOES@
+REVOFF_FUNCTION(arrays, int(revoff::to<int>, revoff::from<int>, revoff::tofrom<int>,
+                revoff::alloc<int>));
+REVOFF_FUNCTION(one, void(revoff::to<double>));
+REVOFF_FUNCTION(fill, void(revoff::from<double>));
+REVOFF_FUNCTION(bigs, void(revoff::tofrom<Big>));
+REVOFF_FUNCTION(text, void(revoff::str));
+REVOFF_FUNCTION(where, int(int));
+extern "C" {
+__global__ void k_nothing() { nothing(); }
+__global__ void k_three() { three(-7, 2.5, true); }
+__global__ void k_arrays(int *a, int *b, int *c, int *d, int n, int *got) {
+    *got = arrays(revoff::to(a, n), revoff::from(b, n), revoff::tofrom(c, n),
+                  revoff::alloc(d, n));
+}
+__global__ void k_one(double *a, unsigned long long n, int times) {
+    for (int i = 0; i < times; ++i) { one(revoff::to(a, n)); if (n) a[0] += 1; }
+}
+__global__ void k_fill(double *a, unsigned long long n) { fill(revoff::from(a, n)); }
+__global__ void k_bigs(Big *a, int n) { bigs(revoff::tofrom(a, n)); }
+__global__ void k_text(const char *s, int n) { text(revoff::str(s, n)); }
+__global__ void k_literal() { text("from the kernel"); text(revoff::str((const char *)0)); text(""); }
+__global__ void k_where(int *got) {
+    if (blockIdx.x == 1 && blockIdx.y == 2 && threadIdx.x == 3 && threadIdx.y == 1)
+        *got = where(5);
+}
+}
+"""
+ECHO = r"""
+REVOFF_FUNCTION({name}, {type}({type}));
+extern "C" __global__ void k_{name}(const {type} *in, {type} *out, int n) {{
+    for (int i = 0; i < n; ++i) out[i] = {name}(in[i]);
+}}"""
+TYPES = {
+    "e_b1": "bool",
+    "e_i1": "signed char",
+    "e_i2": "short",
+    "e_i4": "int",
+    "e_i8": "long long",
+    "e_u1": "unsigned char",
+    "e_u2": "unsigned short",
+    "e_u4": "unsigned",
+    "e_u8": "unsigned long long",
+    "e_f4": "float",
+    "e_f8": "double",
+    "e_pair": "Pair",
+    "e_big": "Big",
+    "e_raw": "Raw",
+    "e_outer": "Outer",
+}
+SOURCE = SOURCE.replace("@ECHOES@", "".join(ECHO.format(name=n, type=t) for n, t in TYPES.items()))
+SMALL, LARGE = 8, 5000  # in the packet, and as a block of host memory
+
+
+@pytest.fixture
+def image(device):
+    with ro.load_image(SOURCE, device=device, name="handlers.cu") as image:
+        yield image
+
+
+def run(image, kernel, *args, grid=1, block=1):
+    return image.run(kernel, *args, grid=grid, block=block, timeout=60)
+
+
+def echo(image, name, values, dtype):
+    """Send values through a handler that returns what it got."""
+    got = []
+    image.handler(name, lambda v: (got.append(v), v)[1])
+    a = np.array(values, dtype)
+    b = np.zeros_like(a)
+    run(image, f"k_{name}", ro.to(a), ro.from_(b), len(a))
+    assert (a == b).all() if a.dtype.names else a.tobytes() == b.tobytes()
+    return got
+
+
+@pytest.mark.parametrize("code", "i1 i2 i4 i8 u1 u2 u4 u8".split())
+def test_integers_are_exact(image, code):
+    info = np.iinfo(code)
+    values = [info.min, info.max, 0, 1, info.max // 3]
+    got = echo(image, f"e_{code}", values, code)
+    assert got == values and {type(v) for v in got} == {int}
+
+
+@pytest.mark.parametrize("code", ["f4", "f8"])
+def test_floats_are_exact(image, code):
+    tiny = np.finfo(code).smallest_subnormal
+    values = [0.0, -0.0, 1 / 3, -np.inf, np.nan, float(tiny), float(np.finfo(code).max)]
+    got = echo(image, f"e_{code}", values, code)
+    assert {type(v) for v in got} == {float}
+    assert np.array(got, code).tobytes() == np.array(values, code).tobytes()
+
+
+def test_bool(image):
+    got = echo(image, "e_b1", [True, False], "?")
+    assert got == [True, False] and {type(v) for v in got} == {bool}
+
+
+def test_several_arguments(image):
+    got = []
+    image.handler("three", lambda *a: got.append(a))
+    run(image, "k_three")
+    assert got == [(-7, 2.5, True)]
+
+
+PAIR = np.dtype([("a", "i4"), ("b", "i2")], align=True)
+BIG = np.dtype([("x", "f8"), ("v", "f4", 3), ("id", "i4")], align=True)
+
+
+@pytest.mark.parametrize("name, dtype", [("e_pair", PAIR), ("e_big", BIG)])
+def test_structs_by_value(image, name, dtype):
+    a = np.zeros(2, dtype)
+    a["a" if dtype is PAIR else "id"] = [-1, 70000]
+    got = echo(image, name, a, dtype)
+    assert all(isinstance(v, np.void) and v.dtype.names == dtype.names for v in got)
+    # A copy: it stays as it was when the packet is used again.
+    assert [int(v["a" if dtype is PAIR else "id"]) for v in got] == [-1, 70000]
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda v: (2.5, (1, 2, 3), 9),
+        lambda v: {"id": 9, "v": [1, 2, 3], "x": 2.5},
+        lambda v: np.array((2.5, [1, 2, 3], 9), v.dtype)[()],
+        lambda v: np.array((2.5, [1, 2, 3], 9), v.dtype),
+    ],
+    ids=["tuple", "dict", "void", "0-d array"],
+)
+def test_structs_may_be_returned_as(image, make):
+    image.handler("e_big", make)
+    a, b = np.zeros(1, BIG), np.zeros(1, BIG)
+    run(image, "k_e_big", ro.to(a), ro.from_(b), 1)
+    assert b[0]["x"] == 2.5 and list(b[0]["v"]) == [1, 2, 3] and b[0]["id"] == 9
+
+
+def test_nested_struct(image):
+    dtype = image.functions["e_outer"].result.dtype
+    image.handler("e_outer", lambda o: {"in": (o["in"]["c"] + 1, 0.5), "n": int(o["n"]) * 2})
+    a, b = np.zeros(1, dtype), np.zeros(1, dtype)
+    a[0] = ((-5, 9.0), 21)
+    run(image, "k_e_outer", ro.to(a), ro.from_(b), 1)
+    assert b[0].item() == ((-4, 0.5), 42)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        (1.0, (1, 2, 3)),
+        (1.0, (1, 2), 3),
+        {"x": 1.0, "v": (1, 2, 3)},
+        {"x": 1.0, "v": (1, 2, 3), "id": 4, "more": 5},
+        np.zeros((), PAIR)[()],
+        np.zeros(2, BIG),
+        (1.0, (1, 2, 3), 1.5),
+        (1.0, (1, 2, 3), None),
+        ("x", (1, 2, 3), 4),
+        (1.0, "abc", 4),
+        3.0,
+    ],
+    ids=repr,
+)
+@pytest.mark.once
+def test_structs_that_do_not_fit(image, value):
+    image.handler("e_big", lambda v: value)
+    a = np.zeros(1, BIG)
+    with pytest.raises(TypeError, match=r"e_big Big\(Big\)"):
+        run(image, "k_e_big", ro.tofrom(a), ro.tofrom(a), 1)
+
+
+@pytest.mark.once
+def test_struct_field_that_overflows(image):
+    image.handler("e_pair", lambda v: (1, 1 << 15))
+    a = np.zeros(1, PAIR)
+    with pytest.raises(OverflowError, match=r"e_pair Pair\(Pair\).*'b'"):
+        run(image, "k_e_pair", ro.tofrom(a), ro.tofrom(a), 1)
+
+
+def test_raw_struct_and_dtypes(image):
+    raw = struct.pack("<if", -3, 1.5)
+    a, b = np.frombuffer(raw, "V8").copy(), np.zeros(1, "V8")
+    got = []
+    image.handler("e_raw", lambda v: (got.append(v.tobytes()), got[0])[1])
+    run(image, "k_e_raw", ro.to(a), ro.from_(b), 1)
+    assert got == [raw] and b.tobytes() == raw
+    seen = []
+    dtype = np.dtype([("a", "i4"), ("b", "f4")])
+    image.handler("e_raw", lambda v: (seen.append(v.item()), v.tobytes())[1], dtypes={0: dtype})
+    run(image, "k_e_raw", ro.to(a), ro.from_(b), 1)
+    assert seen == [(-3, 1.5)]
+
+
+@pytest.mark.once
+def test_dtypes_are_checked(image):
+    with pytest.raises(ro.SignatureError, match="8 bytes"):
+        image.handler("e_raw", lambda v: v, dtypes={0: "f4"})
+    with pytest.raises(ro.SignatureError, match="no argument 1"):
+        image.handler("e_raw", lambda v: v, dtypes={1: "f8"})
+    with pytest.raises(TypeError, match="dict"):
+        image.handler("e_raw", lambda v: v, dtypes=["f8"])
+    with pytest.raises(ro.SignatureError):
+        image.handler("text", lambda v: v, dtypes={0: "f8"})
+
+
+# ---- returned values ---------------------------------------------------------
+
+
+def returned(image, name, value, dtype):
+    image.handler(name, lambda v: value)
+    a, b = np.zeros(1, dtype), np.zeros(1, dtype)
+    run(image, f"k_{name}", ro.to(a), ro.from_(b), 1)
+    return b[0]
+
+
+@pytest.mark.parametrize(
+    "name, dtype, value",
+    [
+        ("e_f8", "f8", 3),
+        ("e_f8", "f8", np.float32(3)),
+        ("e_f8", "f8", np.int16(3)),
+        ("e_f8", "f8", np.array(3.0)),
+        ("e_f4", "f4", 3.0),
+        ("e_i4", "i4", np.int64(3)),
+        ("e_i4", "i4", np.array(3)),
+        ("e_u1", "u1", True),
+        ("e_b1", "?", np.True_),
+        ("e_b1", "?", 1),
+    ],
+    ids=repr,
+)
+@pytest.mark.once
+def test_results_that_fit(image, name, dtype, value):
+    assert returned(image, name, value, dtype) == value
+
+
+@pytest.mark.parametrize(
+    "name, value, error",
+    [
+        ("e_f8", None, TypeError),
+        ("e_f8", "3", TypeError),
+        ("e_f8", 3j, TypeError),
+        ("e_f8", [3.0], TypeError),
+        ("e_f8", np.array([3.0]), TypeError),
+        ("e_f8", 10**400, OverflowError),
+        ("e_f4", 1e300, OverflowError),
+        ("e_i4", None, TypeError),
+        ("e_i4", 3.0, TypeError),
+        ("e_i4", np.float64(3), TypeError),
+        ("e_i4", 1 << 31, OverflowError),
+        ("e_i4", -(1 << 31) - 1, OverflowError),
+        ("e_u4", -1, OverflowError),
+        ("e_i1", 128, OverflowError),
+        ("e_u8", 1 << 64, OverflowError),
+        ("e_b1", 2, TypeError),
+        ("e_b1", None, TypeError),
+        ("e_raw", b"1234567", TypeError),
+        ("e_raw", None, TypeError),
+    ],
+    ids=repr,
+)
+@pytest.mark.once
+def test_results_that_do_not_fit(image, name, value, error):
+    with pytest.raises(error) as caught:
+        returned(image, name, value, "V8" if name == "e_raw" else name[-2:].replace("b1", "?"))
+    text = str(caught.value)
+    assert f"{name} {image.functions[name]}" in text and type(value).__name__ in text
+
+
+@pytest.mark.once
+def test_the_result_of_a_void_function_is_ignored(image):
+    image.handler("nothing", lambda: "what is this")
+    assert run(image, "k_nothing").calls == 1
+
+
+# ---- arrays and text ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [1, SMALL, LARGE])
+def test_arrays_of_each_kind(image, n):
+    seen = {}
+
+    @image.handler("arrays")
+    def arrays(a, b, c, d):
+        for name, x in zip("abcd", (a, b, c, d)):
+            seen[name] = (type(x), x.dtype, x.shape, x.flags.writeable, x.copy())
+        b[: n // 2] = a[: n // 2] * 2  # the rest comes back as it was
+        c += 1
+        d[:] = 9
+        return len(a)
+
+    a, b, c, d = (np.arange(n, dtype=np.int32) + i for i in range(4))
+    got = np.zeros(1, np.int32)
+    run(image, "k_arrays", ro.to(a), ro.tofrom(b), ro.tofrom(c), ro.tofrom(d), n, ro.tofrom(got))
+    assert [s[:4] for s in seen.values()] == [
+        (np.ndarray, np.dtype("i4"), (n,), w) for w in (False, True, True, True)
+    ]
+    start = np.arange(n, dtype=np.int32)
+    assert (seen["a"][4] == start).all() and (seen["c"][4] == start + 2).all()
+    assert (seen["b"][4] == start + 1).all(), "from shows what the device holds"
+    assert not seen["d"][4].any() or n <= SMALL
+    assert (a == start).all()
+    assert (b[: n // 2] == 2 * start[: n // 2]).all() and (b[n // 2 :] == start[n // 2 :] + 1).all()
+    assert (c == start + 3).all() and (d == start + 3).all()
+    assert got[0] == n
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+def test_writing_to_a_read_only_array_is_the_handlers_error(image, n):
+    @image.handler("one")
+    def one(a):
+        with pytest.raises(ValueError):
+            a.flags.writeable = True  # no way around it
+        a[0] = 1
+
+    with pytest.raises(ValueError, match="read-only"):
+        run(image, "k_one", ro.to(np.ones(n)), n, 1)
+
+
+def test_empty_and_null(image):
+    got = []
+    image.handler("one", lambda a: got.append(a))
+    run(image, "k_one", ro.to(np.ones(3)), np.uint64(0), 1)
+    run(image, "k_one", None, np.uint64(0), 1)
+    assert got[0].dtype == np.float64 and got[0].shape == (0,)
+    assert got[1] is None
+
+
+def test_null_with_a_size_is_refused(image):
+    image.handler("fill", lambda a: None)
+    with pytest.raises(ro.CallError, match="fill.*NULL"):
+        run(image, "k_fill", None, np.uint64(16))
+    image.handler("nothing", lambda: None)
+    assert run(image, "k_nothing").calls == 1  # the device stays usable
+
+
+@pytest.mark.parametrize("n", [3, 200])
+def test_arrays_of_structs(image, n):
+    @image.handler("bigs")
+    def bigs(a):
+        assert a.dtype["v"].shape == (3,)
+        a["x"] *= 2
+        a["v"][:, 1] = a["id"]
+
+    a = np.zeros(n, BIG)
+    a["x"], a["id"] = np.arange(n), np.arange(n) + 10
+    run(image, "k_bigs", ro.tofrom(a), n)
+    assert (a["x"] == 2.0 * np.arange(n)).all() and (a["v"][:, 1] == a["id"]).all()
+
+
+@pytest.mark.parametrize("text", ["", "plain", "gr\u00fc\u00dfe \U0001f600", "long " * 3000])
+def test_text(image, text):
+    got = []
+    image.handler("text", got.append)
+    raw = np.frombuffer(text.encode() or b"\0", np.uint8)
+    run(image, "k_text", ro.to(raw), len(text.encode()))
+    assert got == [text]
+
+
+def test_text_that_is_not_utf8(image):
+    got = []
+    image.handler("text", got.append)
+    run(image, "k_text", ro.to(np.frombuffer(b"a\xffb\0c", np.uint8)), 5)
+    assert got == ["a\\xffb\0c"]
+
+
+def test_literals(image):
+    got = []
+    image.handler("text", got.append)
+    run(image, "k_literal")
+    assert got == ["from the kernel", None, ""]
+
+
+# ---- keeping arrays ------------------------------------------------------------
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+@pytest.mark.parametrize("view", [lambda a: a, lambda a: a[2:], lambda a: a.reshape(2, -1).T])
+def test_kept_arrays_keep_their_values(image, n, view):
+    kept = []
+    image.handler("one", lambda a: kept.append(view(a)))
+    run(image, "k_one", ro.to(np.full(n, 5.0)), n, 20)
+    image.close()
+    gc.collect()
+    for i, a in enumerate(kept):
+        whole = np.full(n, 5.0)
+        whole[0] += i
+        assert (a == view(whole)).all()
+        assert not a.flags.writeable
+
+
+@pytest.mark.parametrize("n", [SMALL, LARGE])
+def test_a_kept_from_array_does_not_reach_the_device_later(image, n):
+    kept = []
+
+    @image.handler("fill")
+    def fill(a):
+        a[:] = 7
+        kept.append(a)
+
+    x = np.zeros(n)
+    run(image, "k_fill", ro.tofrom(x), n)
+    kept[0][:] = 8
+    run(image, "k_fill", ro.tofrom(x), n)
+    assert (x == 7).all() and (kept[0] == 8).all() and (kept[1] == 7).all()
+
+
+def test_kept_by_an_exception(image):
+    def fail(a):
+        raise KeyError(a)
+
+    image.handler("one", fail)
+    with pytest.raises(KeyError) as caught:
+        run(image, "k_one", ro.to(np.full(LARGE, 3.0)), LARGE, 1)
+    image.close()
+    assert (caught.value.args[0] == 3).all()
+
+
+# ---- binding ----------------------------------------------------------------------
+
+
+@pytest.mark.once
+def test_forms_of_binding(image):
+    calls = []
+
+    @image.handler("three")
+    def decorated(i, x, b):
+        calls.append("decorated")
+
+    assert callable(decorated)
+    run(image, "k_three")
+
+    class Callable:
+        def __call__(self, *args):
+            calls.append("instance")
+
+        def method(self, i, x, b=None):
+            calls.append("method")
+
+    for handler in (Callable(), Callable().method, functools.partial(Callable().method, b=1)):
+        if isinstance(handler, functools.partial):
+            with pytest.raises(ro.SignatureError, match="three"):
+                image.handler("three", handler)
+            continue
+        assert image.handler("three", handler) is handler
+        del handler
+        gc.collect()
+        run(image, "k_three")
+    assert calls == ["decorated", "instance", "method"]
+
+
+@pytest.mark.once
+def test_what_cannot_be_bound(image):
+    with pytest.raises(TypeError, match="not callable"):
+        image.handler("three", "three")
+    with pytest.raises(ro.SignatureError, match=r"three void\(int32, float64, bool\)"):
+        image.handler("three", lambda i: None)
+    with pytest.raises(ro.NotFoundError, match=r"'threee'.*three void"):
+        image.handler("threee", lambda: None)
+    with pytest.raises(TypeError, match="user"):
+        image.handler("nothing", lambda: None, user=1)
+    with pytest.raises(ro.NotFoundError):
+        image.unhandle("threee")
+    image.handler("three", print)  # a builtin that says little
+    image.unhandle("three")
+    image.unhandle("three")
+
+
+@pytest.mark.once
+def test_not_bound(image):
+    with pytest.raises(ro.CallError, match=r"k_nothing called nothing.*bind"):
+        run(image, "k_nothing")
+    image.handler("nothing", lambda: None)
+    assert run(image, "k_nothing").calls == 1
+    image.unhandle("nothing")
+    with pytest.raises(ro.CallError):
+        run(image, "k_nothing")
+
+
+@pytest.mark.once
+def test_c_handler(image):
+    from pyrevoff._lib import ffi, lib
+
+    # A C function of that type which is there: the trampoline, with our handle.
+    got = []
+
+    def bound(call):
+        got.append((call.nargs, call.words[0] & 0xFFFFFFFF))
+
+    bound.name = "three"
+    handle = ffi.new_handle(bound)
+    image.handler("three", lib.revoff_py_handler, user=handle)
+    run(image, "k_three")
+    address = int(ffi.cast("uintptr_t", lib.revoff_py_handler))
+    image.handler("three", address, user=int(ffi.cast("uintptr_t", handle)))
+    run(image, "k_three")
+    assert got == [(3, (-7) & 0xFFFFFFFF)] * 2
+    with pytest.raises(TypeError, match="dtypes"):
+        image.handler("three", address, dtypes={})
+    with pytest.raises((ValueError, TypeError)):
+        image.handler("three", 0)
+
+
+def test_current_call(image, device):
+    seen = []
+
+    @image.handler("where")
+    def where(i):
+        seen.append(ro.current_call())
+        return i + 1
+
+    got = np.zeros(1, np.int32)
+    run(image, "k_where", ro.tofrom(got), grid=(2, 3), block=(4, 2))
+    (c,) = seen
+    assert got[0] == 6
+    assert (c.function, c.kernel, c.image) == ("where", "k_where", image)
+    assert c.device is device
+    assert (c.block, c.thread) == ((1, 2, 0), (3, 1, 0))
+    with pytest.raises(ro.RevoffError, match="handler"):
+        ro.current_call()
