@@ -24,24 +24,9 @@ class _Here(threading.local):
     """What this thread is serving."""
 
     record: Record | None = None
-    call: Any = None
-    bound: Any = None
-    # Errors of launches that have no record: those of gomp.run.
-    raw_errors: list[BaseException] | None = None
 
 
 here = _Here()
-
-# Launches by address of their C record, for as long as they are waited for.
-records: dict[int, Record] = {}
-
-
-def _store(call: Any, error: BaseException) -> None:
-    record = records.get(int(ffi.cast("uintptr_t", call.launch)))
-    if record is not None:
-        record.failed(error)
-    elif here.raw_errors is not None:
-        here.raw_errors.append(error)
 
 
 def _escaped(exception: Any, value: BaseException, traceback: Any) -> int:
@@ -55,17 +40,23 @@ def _escaped(exception: Any, value: BaseException, traceback: Any) -> int:
 
 @ffi.def_extern(name="revoff_py_handler", error=1, onerror=_escaped)  # type: ignore[untyped-decorator]
 def _handler(call: Any, user: Any) -> int:
-    bound = ffi.from_handle(user)
-    outer = here.call, here.bound
+    # Whoever waits for a launch has put its record here: calls come only
+    # from within that wait. One look, since it costs as much as the rest.
+    record = here.record
     try:
-        here.call, here.bound = call, bound
+        bound = ffi.from_handle(user)
+        if record is not None:
+            record.call = call
+            record.bound = bound
         bound(call)
         return 0
     except BaseException as error:
-        _store(call, error)
+        if record is not None:
+            record.failed(error)
         return 1
     finally:
-        here.call, here.bound = outer
+        if record is not None:
+            record.call = None
 
 
 # The raw callbacks of pyrevoff.gomp, by address of the device.
@@ -84,11 +75,18 @@ def _target_rev(
 ) -> None:
     from ._lib import lib
 
-    call = lib.revoff_target_rev_call(token)
+    record = here.record
     try:
+        call = lib.revoff_target_rev_call(token)
+        if record is not None:
+            record.call = call
         callback = target_rev[int(ffi.cast("uintptr_t", call.device))]
         callback(fn_ptr, mapnum, devaddrs, sizes, kinds, dev_num, token)
     except BaseException as error:
-        _store(call, error)
+        if record is not None:
+            record.failed(error)
         text = f"the target_rev callback failed: {type(error).__name__}: {error}"
         lib.revoff_target_rev_fail(token, text.encode(errors="replace"))
+    finally:
+        if record is not None:
+            record.call = None

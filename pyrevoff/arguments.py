@@ -18,9 +18,24 @@ from .errors import check
 _ALLOC, _TO, _FROM, _TOFROM = 0, 1, 2, 3
 _NAMES = {_ALLOC: "alloc", _TO: "to", _FROM: "from_", _TOFROM: "tofrom"}
 # How a parameter is declared, where the image says: see image.parameter_classes.
+_REACHABLE = {
+    "cpu": (dlpack.CPU, dlpack.CUDA_HOST, dlpack.CUDA_MANAGED),
+    "cuda": (dlpack.CUDA, dlpack.CUDA_HOST, dlpack.CUDA_MANAGED),
+}
 INTEGER: str = "integer"
 FLOAT: str = "float"
 OTHER: str = "other"
+
+
+def _overlaps_itself(array: np.ndarray[Any, Any]) -> bool:
+    """Whether two elements of an array may share memory; True in doubt."""
+    reach = array.itemsize
+    for stride, n in sorted((abs(s), n) for s, n in zip(array.strides, array.shape) if n != 1):
+        # Sorted, each step must go beyond all that the smaller ones reach.
+        if n and stride < reach:
+            return bool(array.size)
+        reach += stride * (n - 1)
+    return False
 
 
 class Mapped:
@@ -35,6 +50,8 @@ class Mapped:
                 f"{name}() takes a numpy.ndarray, not {type(array).__name__}; "
                 "device arrays are passed as they are"
             )
+        if isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"{name}(): a masked array; pass its .data, or .filled(value)")
         if array.dtype.hasobject:
             raise TypeError(f"{name}(): dtype {array.dtype} holds Python objects")
         if not array.dtype.isnative:
@@ -45,10 +62,10 @@ class Mapped:
         if kind & _FROM:
             if not array.flags.writeable:
                 raise ValueError(f"{name}(): the array is read-only and cannot be written back")
-            if array.size and any(s == 0 and n > 1 for s, n in zip(array.strides, array.shape)):
+            if _overlaps_itself(array):
                 raise ValueError(
-                    f"{name}(): the array is broadcast, several elements are one and the same "
-                    "memory; pass a copy"
+                    f"{name}(): several elements of the array are one and the same memory (it is "
+                    "broadcast, or a view with such strides); pass a copy"
                 )
         self.array = array
         self.kind = kind
@@ -259,7 +276,7 @@ def _scalar(value: Any, size: int, kind: str | None, where: str) -> bytes:
         if size not in (8, 16):
             raise TypeError(f"{where}: the parameter has {size} bytes, a complex has 8 or 16")
         return struct.pack("<2f" if size == 8 else "<2d", value.real, value.imag)
-    if value is None:
+    if value is None and size == 8 and kind != FLOAT:
         return bytes(size)
     raise TypeError(
         f"{where}: cannot pass {type(value).__name__} to a kernel; pass a number, a NumPy scalar, "
@@ -271,15 +288,13 @@ def _device_address(value: Any, device: Any, where: str) -> tuple[int, Any] | No
     found = dlpack.device_pointer(value)
     if found is None:
         return None
-    if device.kind == "cpu":
-        if found.kind != dlpack.CPU:
-            raise TypeError(f"{where}: an array in GPU memory given to a kernel on {device}")
-    elif found.kind == dlpack.CPU:
+    if found.kind not in _REACHABLE[device.kind]:
         raise TypeError(
-            f"{where}: {type(value).__name__} lies in host memory; use ro.to(array) or its "
-            "sisters, or move it to the device"
+            f"{where}: {type(value).__name__} lies in memory (DLPack device type {found.kind}) "
+            f"that a kernel on {device} cannot reach; copy it there, or give a NumPy array as "
+            "ro.to(array) or its sisters"
         )
-    elif found.ordinal >= 0 and found.kind == dlpack.CUDA and found.ordinal != device.ordinal:
+    if found.ordinal >= 0 and found.kind == dlpack.CUDA and found.ordinal != device.ordinal:
         raise ValueError(
             f"{where}: an array of CUDA device {found.ordinal} given to a kernel on {device}"
         )

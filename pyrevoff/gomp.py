@@ -12,6 +12,7 @@ Source: ``GOMP_OFFLOAD_load_image``, ``GOMP_OFFLOAD_run`` and
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -22,8 +23,10 @@ from . import _trampoline
 from ._lib import ffi, lib
 from .device import Device
 from .errors import NotFoundError, check
+from .handlers import finite_seconds
 from .image import Image
 from .image import load_image as _load_image
+from .launch import Record, serving
 
 KIND_MASK = 0xFF
 FIRSTPRIVATE_INT = 0x0D
@@ -187,8 +190,14 @@ def load_image(
     return Tables(loaded, target, rev)
 
 
+# Kernels that tables name, so that `run` never takes a stray number for one.
+_launchable: dict[int, tuple[weakref.ref[Image], str]] = {}
+
+
 def _kernel(image: Image, name: str) -> int:
-    return int(ffi.cast("uintptr_t", image._kernel(name)[0]))
+    handle = int(ffi.cast("uintptr_t", image._kernel(name)[0]))
+    _launchable[handle] = (weakref.ref(image, lambda _: _launchable.pop(handle, None)), name)
+    return handle
 
 
 def _reverse_table(image: Image, functions: Sequence[str]) -> list[int] | None:
@@ -226,33 +235,39 @@ def run(
 
     Raises
     ------
+    Exception
+        Whatever a Python function raised, as it is.
     LaunchTimeout
     CallError
-        A reverse call could not be served, or its function failed; ``__cause__``
-        is what a Python function raised.
+        A reverse call could not be served.
     DriverError
+    ValueError
+        `fn` is no kernel of an image that is loaded, or one of another device.
     """
+    found = _launchable.get(fn)
+    image = found[0]() if found is not None else None
+    if found is None or image is None or image.closed:
+        raise ValueError(f"0x{fn:x} is not the start of a kernel's pair in a target table")
+    device = _device(ord)
+    if (device.kind, device.ordinal) != (image.device.kind, image.device.ordinal):
+        raise ValueError(f"kernel {found[1]} is loaded on {image.device}, not on {device}")
     words: list[int] = []
     for identifier, value in args:
         # The value stands in the next word: any size fits.
         words += [identifier | 0x80, value]
     words.append(0)
     c_args = ffi.new("void *[]", [ffi.cast("void *", w) for w in words])
-    limit = (1 << 64) - 1 if timeout is None else int(timeout * 1e9)
+    seconds = finite_seconds(timeout, "timeout")
+    limit = (1 << 64) - 1 if seconds is None else min(int(seconds * 1e9), (1 << 64) - 1)
     kernel = ffi.cast("struct revoff_kernel *", fn)
-    errors: list[BaseException] = []
-    here = _trampoline.here
-    outer, here.raw_errors = here.raw_errors, errors
-    try:
+    record = Record(image, found[1])
+    with serving(record):
         rc = lib.revoff_gomp_run(kernel, ffi.cast("void *", vars), c_args, limit)
-        try:
-            check(rc)
-        except Exception as error:
-            if errors:
-                raise error from errors[0]
-            raise
-    finally:
-        here.raw_errors = outer
+    failure = record.error
+    if failure is not None:
+        record.error = None
+        raise failure
+    check(rc)
 
 
 def set_target_rev(callback: Callable[..., Any] | None, device: Any = None) -> None:

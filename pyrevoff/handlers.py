@@ -87,11 +87,12 @@ def current_call() -> CallInfo:
     RevoffError
         Not called from a handler, or from another thread than it runs in.
     """
-    call, bound, record = here.call, here.bound, here.record
+    record = here.record
+    call = record.call if record is not None else None
     if call is None or record is None:
         raise RevoffError("current_call() works in a handler, in the thread that runs it")
     return CallInfo(
-        bound.name,
+        record.image.function_name(call.index),
         record.kernel,
         record.image.device,
         record.image,
@@ -176,13 +177,19 @@ def _field(value: Any, dtype: np.dtype[Any], name: str, wrong: Callable[..., Typ
             raise here(value, f": {error}") from None
         if array.shape != shape or not np.can_cast(array.dtype, base, "same_kind"):
             raise here(value, f": {shape} values of {base}")
-        if base.kind in "iu" and not (array == array.astype(base)).all():
+        with np.errstate(over="ignore"):
+            stored = array.astype(base)
+        if base.kind in "iu" and not (array == stored).all():
             raise OverflowError(f"field {name!r}")
-        return array
+        if base.kind == "f" and (np.isinf(stored) & np.isfinite(array)).any():
+            raise OverflowError(f"field {name!r}")
+        return stored
     if dtype.kind == "V":
         return _fields(value, dtype, here)
     number = _scalar(value, dtype, here)
     if dtype.kind in "iu" and not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
+        raise OverflowError(f"field {name!r}: {number}")
+    if dtype.kind == "f" and math.isfinite(number) and abs(number) > np.finfo(dtype).max:
         raise OverflowError(f"field {name!r}: {number}")
     return number
 

@@ -16,7 +16,7 @@ from . import loading
 from ._lib import ffi, lib
 from .arguments import FLOAT, INTEGER, OTHER, pack
 from .device import Device, DeviceArray
-from .errors import ClosedError, InUseError, NotFoundError, ReentrancyError, check
+from .errors import ClosedError, LaunchTimeout, NotFoundError, ReentrancyError, check
 from .handlers import Bound, check_arity, finite_seconds, parse_dtypes
 from .launch import Launch, LaunchStats, Record, in_handler_of, serve
 from .signature import Signature, parse
@@ -145,6 +145,21 @@ class Image:
         self._finalizer.detach()
         self._bound.clear()
         self._retired.clear()
+
+    def function_name(self, index: int) -> str:
+        """Name of a reverse function by its index in the C image."""
+        out = ffi.new("struct revoff_function *")
+        if lib.revoff_image_function(self._handle, index, out):
+            return f"function {index}"
+        return str(ffi.string(out.name).decode())
+
+    def function_at(self, address: int) -> str:
+        """Name of a reverse function by its device address, or the address."""
+        out = ffi.new("struct revoff_function *")
+        for i in range(lib.revoff_image_function_count(self._handle)):
+            if not lib.revoff_image_function(self._handle, i, out) and out.fn == address:
+                return str(ffi.string(out.name).decode())
+        return f"0x{address:x}"
 
     # ---- handlers -----------------------------------------------------------
 
@@ -330,9 +345,9 @@ class Image:
         """Wait for a launch of this image in another thread, in slices."""
         while not self._turn.acquire(timeout=0.05):
             if time.monotonic() > deadline:
-                raise InUseError(
-                    f"kernel {kernel}: another thread's launch of image {self.name} did not end "
-                    "within the time limit"
+                raise LaunchTimeout(
+                    f"kernel {kernel} was not launched: another thread's launch of image "
+                    f"{self.name} did not end within the time limit"
                 )
 
     def run(

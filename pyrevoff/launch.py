@@ -3,11 +3,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
 import time
 import traceback
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -49,14 +51,29 @@ class LaunchStats:
     elapsed: float
 
 
+def watchdog_seconds() -> float:
+    """Seconds without progress after which a warning is logged; 0: never."""
+    try:
+        return max(0.0, float(os.environ.get("PYREVOFF_WATCHDOG", "10")))
+    except ValueError:
+        return 10.0
+
+
 class Record:
     """What Python knows of a launch while it is served."""
+
+    __slots__ = ("bound", "call", "error", "image", "kernel", "outer", "thread")
 
     def __init__(self, image: Any, kernel: str) -> None:
         self.image = image
         self.kernel = kernel
         self.error: BaseException | None = None
         self.thread = 0
+        # Set by the trampoline while a handler runs.
+        self.call: Any = None
+        self.bound: Any = None
+        # The record in whose handler this launch was started, if any.
+        self.outer: Record | None = None
 
     def failed(self, error: BaseException) -> None:
         """Keep the first exception of a handler; later ones follow from it."""
@@ -64,12 +81,19 @@ class Record:
             self.error = error
 
 
-def watchdog_seconds() -> float:
-    """Seconds without progress after which a warning is logged; 0: never."""
+@contextlib.contextmanager
+def serving(record: Record) -> Iterator[None]:
+    """Let the trampoline find the record while this thread waits in C."""
+    here = _trampoline.here
+    outer = here.record
+    if outer is not record:
+        record.outer = outer
+    record.thread = threading.get_ident()
+    here.record = record
     try:
-        return float(os.environ.get("PYREVOFF_WATCHDOG", "10"))
-    except ValueError:
-        return 10.0
+        yield
+    finally:
+        here.record = outer
 
 
 class Launch:
@@ -79,10 +103,8 @@ class Launch:
         self.record = record
         self.handle = handle
         self.packed = packed
-        self.key = int(ffi.cast("uintptr_t", handle))
         self.started = time.monotonic()
-        self.finished = False
-        _trampoline.records[self.key] = record
+        watchdog.add(self)
 
     def stats(self) -> Any:
         out = ffi.new("struct revoff_stats *")
@@ -91,46 +113,33 @@ class Launch:
 
     def wait(self, slice_ns: int = _SLICE_NS) -> bool:
         """Serve for a while; True once the kernel has ended."""
-        here = _trampoline.here
-        outer, here.record = here.record, self.record
-        self.record.thread = threading.get_ident()
-        try:
+        with serving(self.record):
             return check(lib.revoff_launch_wait(self.handle, slice_ns)) == 1
-        finally:
-            here.record = outer
 
     def abort(self, reason: int) -> None:
         lib.revoff_launch_abort(self.handle, reason)
 
     def finish(self) -> bool:
-        """End with it; False if its kernel still runs and was handed over."""
-        if self.finished:
-            return True
-        self.finished = True
-        ended = check(lib.revoff_launch_finish(self.handle)) == 1
-        if ended:
-            self.forget()
-        return ended
+        """End with it; False if its kernel still runs and was handed over.
 
-    def forget(self) -> None:
-        # C uses its records again: this address may be another launch by now.
-        if _trampoline.records.get(self.key) is self.record:
-            del _trampoline.records[self.key]
+        C uses its records again, so the handle is not to be used from here on.
+        """
+        watchdog.remove(self)
+        return check(lib.revoff_launch_finish(self.handle)) == 1
 
     def describe(self) -> str:
         """The state of the launch, for a person."""
         s = self.stats()
-        names = list(self.record.image.functions)
-        name = names[s.handler_index] if s.handler_index < len(names) else "?"
+        image = self.record.image
         lines = [
-            f"kernel {self.record.kernel} on {self.record.image.device}, "
+            f"kernel {self.record.kernel} on {image.device}, "
             f"{time.monotonic() - self.started:.1f} s, {s.calls} calls served",
-            f"mailbox ({self.record.image.device.placement}): "
-            + (f"a call of 0x{s.mailbox_fn:x} is open" if s.mailbox_fn else "empty")
+            f"mailbox ({image.device.placement}): "
+            + (f"a call of {image.function_at(s.mailbox_fn)} is open" if s.mailbox_fn else "empty")
             + f", abort word {s.abort}",
         ]
         if s.in_handler:
-            lines.append(f"the handler of {name} runs:")
+            lines.append(f"the handler of {image.function_name(s.handler_index)} runs:")
             frame = sys._current_frames().get(self.record.thread)
             if frame is not None:
                 lines.append("".join(traceback.format_stack(frame)[-6:]).rstrip())
@@ -148,76 +157,115 @@ class Launch:
         return "\n  ".join(lines) + "\n  see docs/it-hangs.md"
 
 
-class _Watch:
-    """Warns once if nothing happens for long."""
+class _Watchdog:
+    """Warns once of a launch without progress.
+
+    One thread for all launches, while there are any: a handler that never
+    returns keeps the thread that runs it from looking itself.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.watched: dict[Launch, tuple[float, int, float]] = {}
+        self.thread: threading.Thread | None = None
+
+    def add(self, launch: Launch) -> None:
+        limit = watchdog_seconds()
+        if not limit or not launch.record.image.connected:
+            return
+        with self.lock:
+            self.watched[launch] = (limit, -1, launch.started)
+            if self.thread is None:
+                self.thread = threading.Thread(
+                    target=self.work, name="pyrevoff-watchdog", daemon=True
+                )
+                self.thread.start()
+
+    def remove(self, launch: Launch) -> None:
+        with self.lock:
+            self.watched.pop(launch, None)
+
+    def work(self) -> None:
+        while True:
+            time.sleep(self.pause())
+            with self.lock:
+                if not self.watched:
+                    self.thread = None
+                    return
+                # Under the lock: afterwards the launch may have ended.
+                texts = [t for launch in list(self.watched) if (t := self.look(launch))]
+            for text in texts:
+                log.warning("%s", text)
+
+    def pause(self) -> float:
+        with self.lock:
+            return min([1.0, *(limit / 4 for limit, _, _ in self.watched.values())])
+
+    def look(self, launch: Launch) -> str:
+        limit, calls, since = self.watched[launch]
+        s = launch.stats()
+        now = time.monotonic()
+        if s.calls != calls:
+            self.watched[launch] = (limit, s.calls, now if calls >= 0 else since)
+            if calls >= 0 or s.calls:
+                return ""
+        if now - since < limit or not (s.in_handler or s.mailbox_fn or not s.calls):
+            return ""
+        del self.watched[launch]
+        return f"no progress for {limit:g} s: {launch.describe()}"
+
+
+watchdog = _Watchdog()
+
+
+class _Aside:
+    """A thread of its own that serves a launch, so that the caller can leave."""
 
     def __init__(self, launch: Launch) -> None:
         self.launch = launch
-        self.limit = watchdog_seconds()
-        self.calls = -1
-        self.since = time.monotonic()
-        self.warned = False
+        self.done = threading.Event()
+        self.problem: BaseException | None = None
+        self.stop = False
+        threading.Thread(target=self.work, name="pyrevoff-serve", daemon=True).start()
 
-    def look(self) -> None:
-        if not self.limit or self.warned:
-            return
-        s = self.launch.stats()
-        now = time.monotonic()
-        if s.calls != self.calls:
-            self.calls, self.since = s.calls, now
-        elif now - self.since > self.limit and (s.in_handler or s.mailbox_fn or not s.calls):
-            self.warned = True
-            log.warning("no progress for %.0f s: %s", self.limit, self.launch.describe())
-
-
-def _serve_here(launch: Launch) -> None:
-    watch = _Watch(launch)
-    while not launch.wait():
-        watch.look()
-
-
-def _serve_aside(launch: Launch, deadline: float) -> bool:
-    """Serve in a thread of its own until the deadline; False if it passed."""
-    done = threading.Event()
-    problems: list[BaseException] = []
-
-    def work() -> None:
+    def work(self) -> None:
         try:
-            while not launch.wait():
+            while not self.stop and not self.launch.wait():
                 pass
         except BaseException as error:
-            problems.append(error)
+            self.problem = error
         finally:
-            done.set()
+            self.done.set()
 
-    threading.Thread(target=work, name="pyrevoff-serve", daemon=True).start()
-    watch = _Watch(launch)
-    ended = False
-    try:
-        while not ended and time.monotonic() < deadline:
-            ended = done.wait(min(0.05, max(0.0, deadline - time.monotonic())))
-            watch.look()
-    except BaseException:
-        launch.abort(_ABORT_SIGNAL)
-        done.wait(GRACE_S)
-        raise
-    if not ended:
-        return False
-    if problems:
-        raise problems[0]
-    return True
+    def wait(self, deadline: float) -> bool:
+        """True if the kernel has ended; False if the time has passed first."""
+        while not self.done.wait(min(0.05, max(0.0, deadline - time.monotonic()))):
+            if time.monotonic() >= deadline:
+                return False
+        if self.problem is not None:
+            raise self.problem
+        return True
+
+    def give_up(self) -> None:
+        """After an abort: let the kernel end, or get the thread out of C.
+
+        When this returns the thread is out, or in a handler, which C knows.
+        """
+        if self.done.wait(GRACE_S):
+            return
+        self.stop = True
+        while not self.done.wait(0.05) and not self.launch.stats().in_handler:
+            pass
 
 
-def _grace(launch: Launch) -> bool:
-    """Wait, bounded, for a kernel that was told to end; True if it did."""
+def _grace(launch: Launch) -> None:
+    """Wait, bounded, for a kernel that was told to end."""
     end = time.monotonic() + GRACE_S
     try:
-        while time.monotonic() < end:
-            if launch.wait(_SLICE_NS):
-                return True
-    except Exception:
-        return False  # another thread still serves it, in a handler
-    return False
+        while time.monotonic() < end and not launch.wait():
+            pass
+    except RevoffError:
+        pass  # it is told elsewhere
 
 
 def _leave_behind(launch: Launch) -> None:
@@ -229,18 +277,42 @@ def _leave_behind(launch: Launch) -> None:
     def later() -> None:
         while lib.revoff_device_drain(device.handle, 100_000_000):
             pass
-        launch.forget()
         try:
             packed.mapping.leave(copy_back=False)
         except RevoffError as error:
-            log.warning("memory of kernel %s: %s", launch.record.kernel, error)
+            log.warning("memory of kernel %s: %s", kernel, error)
 
-    device = launch.record.image.device
-    packed = launch.packed
+    device, packed = launch.record.image.device, launch.packed
+    kernel = launch.record.kernel
     if lib.revoff_device_drain(device.handle, 0):
         threading.Thread(target=later, name="pyrevoff-drain", daemon=True).start()
     else:
         later()
+
+
+def _wait(launch: Launch, timeout: float | None, deadline: float) -> str:
+    """Serve to the end of the kernel; if the time limit passes, its text."""
+    if timeout is None:
+        try:
+            while not launch.wait():
+                pass
+        except BaseException:
+            launch.abort(_ABORT_SIGNAL)
+            _grace(launch)
+            raise
+        return ""
+    aside = _Aside(launch)
+    try:
+        if aside.wait(deadline):
+            return ""
+    except BaseException:
+        launch.abort(_ABORT_SIGNAL)
+        aside.give_up()
+        raise
+    text = launch.describe()
+    launch.abort(_ABORT_TIMEOUT)
+    aside.give_up()
+    return f"{timeout:g} s passed: {text}"
 
 
 def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats:
@@ -251,18 +323,11 @@ def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats
     """
     record = launch.record
     problem: BaseException | None = None
-    message = ""
+    late = ""
     try:
-        if timeout is None:
-            _serve_here(launch)
-        elif not _serve_aside(launch, deadline):
-            message = launch.describe()
-            launch.abort(_ABORT_TIMEOUT)
-            _grace(launch)
+        late = _wait(launch, timeout, deadline)
     except BaseException as error:
         problem = error
-        launch.abort(_ABORT_SIGNAL)
-        _grace(launch)
     stats = launch.stats()
     failure = lib.revoff_launch_failure(launch.handle)
     found = from_record(failure) if failure.code else None
@@ -275,15 +340,16 @@ def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats
     else:
         _leave_behind(launch)
     raised, record.error = record.error, None
+    if late:
+        raise LaunchTimeout(late) from (raised or data_problem)
     if raised is not None:
         raise raised
+    # An interrupt counts more than what C found because of it.
     if problem is not None and not isinstance(problem, RevoffError):
         raise problem
-    if message:
-        raise LaunchTimeout(f"{timeout} s passed: {message}")
-    for late in (found, problem, data_problem):
-        if late is not None:
-            raise late
+    for reason in (found, problem, data_problem):
+        if reason is not None:
+            raise reason
     return LaunchStats(
         int(stats.calls),
         int(stats.failed),
@@ -296,7 +362,9 @@ def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats
 def in_handler_of(device: Any) -> bool:
     """True in the thread of a handler of the same device."""
     record = _trampoline.here.record
-    if record is None or _trampoline.here.call is None:
-        return False
-    other = record.image.device
-    return bool(other.kind == device.kind and other.ordinal == device.ordinal)
+    while record is not None:
+        other = record.image.device
+        if record.call is not None and (other.kind, other.ordinal) == (device.kind, device.ordinal):
+            return True
+        record = record.outer
+    return False

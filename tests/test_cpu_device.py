@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parent.parent
 INCLUDE = ROOT / "csrc" / "include"
 C_TESTS = sorted((ROOT / "tests" / "c").glob("test_cpu_*.c"))
 KERNELS = ROOT / "tests" / "cpu_kernels"
-LIMIT = 300  # seconds for anything that runs; usual is one
+LIMIT = 90  # seconds for anything that runs; usual is one
 
 # The translator handles text only: it is tested without the built package.
 _spec = importlib.util.spec_from_file_location(

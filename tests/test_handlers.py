@@ -44,7 +44,11 @@ __global__ void k_one(double *a, unsigned long long n, int times) {
 __global__ void k_fill(double *a, unsigned long long n) { fill(revoff::from(a, n)); }
 __global__ void k_bigs(Big *a, int n) { bigs(revoff::tofrom(a, n)); }
 __global__ void k_text(const char *s, int n) { text(revoff::str(s, n)); }
-__global__ void k_literal() { text("from the kernel"); text(revoff::str((const char *)0)); text(""); }
+__global__ void k_literal() {
+    text("from the kernel");
+    text(revoff::str((const char *)0));
+    text("");
+}
 __global__ void k_where(int *got) {
     if (blockIdx.x == 1 && blockIdx.y == 2 && threadIdx.x == 3 && threadIdx.y == 1)
         *got = where(5);
@@ -98,7 +102,7 @@ def echo(image, name, values, dtype):
     return got
 
 
-@pytest.mark.parametrize("code", "i1 i2 i4 i8 u1 u2 u4 u8".split())
+@pytest.mark.parametrize("code", ["i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"])
 def test_integers_are_exact(image, code):
     info = np.iinfo(code)
     values = [info.min, info.max, 0, 1, info.max // 3]
@@ -199,6 +203,10 @@ def test_struct_field_that_overflows(image):
     a = np.zeros(1, PAIR)
     with pytest.raises(OverflowError, match=r"e_pair Pair\(Pair\).*'b'"):
         run(image, "k_e_pair", ro.tofrom(a), ro.tofrom(a), 1)
+    image.handler("e_big", lambda v: (1, (1, 1e300, 1), 1))
+    a = np.zeros(1, BIG)
+    with pytest.raises(OverflowError, match=r"e_big Big\(Big\).*'v'"):
+        run(image, "k_e_big", ro.tofrom(a), ro.tofrom(a), 1)
 
 
 def test_raw_struct_and_dtypes(image):
@@ -352,7 +360,7 @@ def test_empty_and_null(image):
 
 def test_null_with_a_size_is_refused(image):
     image.handler("fill", lambda a: None)
-    with pytest.raises(ro.CallError, match="fill.*NULL"):
+    with pytest.raises(ro.CallError, match=r"fill.*NULL"):
         run(image, "k_fill", None, np.uint64(16))
     image.handler("nothing", lambda: None)
     assert run(image, "k_nothing").calls == 1  # the device stays usable

@@ -145,6 +145,19 @@ int cpu_is_guard(const struct cpu_fiber *f, const void *p)
 	return (uintptr_t)f->stack - (uintptr_t)p - 1 < page_size;
 }
 
+/*
+ * start() never returns, nor do the last cpu_fiber_leave() of a fiber and what
+ * it calls, so their entries would pile up on ThreadSanitizer's idea of the
+ * fiber's stack until that overflows.
+ */
+#if defined(CPU_TSAN) && defined(__clang__)
+#define UNTRACED __attribute__((disable_sanitizer_instrumentation))
+#elif defined(CPU_TSAN)
+#define UNTRACED __attribute__((no_sanitize("thread")))
+#else
+#define UNTRACED
+#endif
+
 /* ---- the switch ---------------------------------------------------------- */
 
 #ifdef CPU_ASM_SWITCH
@@ -219,7 +232,7 @@ static void set_up(struct cpu_fiber *f, void (*start)(struct cpu_fiber *))
 	f->side.sp = sp;
 }
 
-static void go(struct cpu_side *from, struct cpu_side *to)
+UNTRACED static void go(struct cpu_side *from, struct cpu_side *to)
 {
 	revoff_cpu_switch(&from->sp, to->sp);
 }
@@ -260,7 +273,7 @@ static void set_up(struct cpu_fiber *f, void (*start)(struct cpu_fiber *))
 	f->side.sp = u;
 }
 
-static void go(struct cpu_side *from, struct cpu_side *to)
+UNTRACED static void go(struct cpu_side *from, struct cpu_side *to)
 {
 	swapcontext(from->sp, to->sp);
 }
@@ -276,18 +289,6 @@ void cpu_side_init(struct cpu_side *self)
 #endif
 
 /* ---- what the sanitizers must be told ------------------------------------ */
-
-/*
- * start() never returns and the last cpu_fiber_leave() does not either, so
- * their entries would pile up on ThreadSanitizer's idea of the fiber's stack.
- */
-#if defined(CPU_TSAN) && defined(__clang__)
-#define UNTRACED __attribute__((disable_sanitizer_instrumentation))
-#elif defined(CPU_TSAN)
-#define UNTRACED __attribute__((no_sanitize("thread")))
-#else
-#define UNTRACED
-#endif
 
 UNTRACED static void start(struct cpu_fiber *f)
 {

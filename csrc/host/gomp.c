@@ -88,20 +88,29 @@ static int function_pairs(struct revoff_image *image,
 	return 0;
 }
 
-/* One device address per function; NULL if the image has no such function. */
+static unsigned count_reverse(const struct revoff_image *image)
+{
+	unsigned i, n = 0;
+
+	for (i = 0; i < image->nfunctions; ++i)
+		n += image->functions[i].kind == REVOFF_FUNCTION_GOMP;
+	return n;
+}
+
+/* One device address per function. */
 static uint64_t *reverse_table(struct revoff_image *image, unsigned n,
 			       const char *const *names)
 {
-	uint64_t *rev;
+	uint64_t *rev = calloc(n, sizeof(*rev));
+	const struct function *f;
 	unsigned i, k;
 
-	if (!image->nfunctions)
-		return NULL;
-	rev = calloc(n, sizeof(*rev));
-	for (i = 0; rev && i < image->nfunctions; ++i)
-		for (k = 0; k < n; ++k)
-			if (!strcmp(image->functions[i].name, names[k]))
-				rev[k] = image->functions[i].fn;
+	for (i = 0; rev && i < image->nfunctions; ++i) {
+		f = &image->functions[i];
+		for (k = 0; k < n && f->kind == REVOFF_FUNCTION_GOMP; ++k)
+			if (!strcmp(f->name, names[k]))
+				rev[k] = f->fn;
+	}
 	return rev;
 }
 
@@ -112,12 +121,14 @@ static int tables(struct revoff_image *image, const struct image_data *data,
 {
 	unsigned n = data->nfunctions + data->nvariables;
 	struct revoff_addr_pair *pair = calloc(n + 1, sizeof(*pair));
-	uint64_t *rev = reverse_table(image, data->nfunctions, names);
+	int any = count_reverse(image) != 0;
+	uint64_t *rev = any ? reverse_table(image, data->nfunctions, names)
+			    : NULL;
 	uint64_t address;
 	size_t size;
 	int rc;
 
-	if (!pair || (image->nfunctions && !rev)) {
+	if (!pair || (any && !rev)) {
 		free(pair);
 		free(rev);
 		return fail(REVOFF_ENOMEM, "out of host memory");
@@ -168,6 +179,10 @@ static int read_data(unsigned version, const void *target_data,
 	for (i = 0; i < data->nfunctions; ++i)
 		if (!data->functions[i].name)
 			return fail(REVOFF_EIMAGE, "function %u has no name",
+				    i);
+	for (i = 0; i < data->nvariables; ++i)
+		if (!data->variables[i])
+			return fail(REVOFF_EIMAGE, "variable %u has no name",
 				    i);
 	return 0;
 }
@@ -230,10 +245,20 @@ static int soft_stacks(struct revoff_image *image, size_t size)
 	struct revoff_device *d = image->device;
 	CUdeviceptr address = 0;
 	CUresult r;
-	int rc;
+	int rc = 0;
 
 	if (image->stacks_size >= size)
 		return 0;
+	/* The old ones are freed: nobody may be using them. */
+	pthread_mutex_lock(&d->lock);
+	if (image->launch)
+		rc = fail(REVOFF_EBUSY,
+			  "the image already runs %s; an image runs one kernel "
+			  "at a time",
+			  image->launch->kernel->name);
+	pthread_mutex_unlock(&d->lock);
+	if (rc)
+		return rc;
 	rc = device_enter(d, ENTER_NO_HANDLER, "soft stacks");
 	if (rc)
 		return rc;

@@ -423,7 +423,8 @@ static int connect(struct revoff_image *image, CUdeviceptr link_at,
 {
 	struct revoff_device *d = image->device;
 	struct revoff_icvs icvs = { d->ordinal, 0, 0, 0 };
-	struct revoff_link link = { REVOFF_ABI_VERSION, sizeof(link), 0, 0, 0 };
+	struct revoff_link link = { .abi = REVOFF_ABI_VERSION,
+				    .size = sizeof(link) };
 	uint64_t mailbox = d->mailbox.address;
 	CUdeviceptr at;
 	size_t bytes;
@@ -451,10 +452,15 @@ static int connect(struct revoff_image *image, CUdeviceptr link_at,
 			       (uint64_t)image->control_index *
 				       sizeof(struct revoff_control);
 		link.lock = d->mailbox.lock_address;
+		link.gates = d->mailbox.gates_address;
 		if (image->connected)
-			link.flags =
-				REVOFF_LINK_CONNECTED |
-				(d->options.no_packet ? 0 : REVOFF_LINK_PACKET);
+			link.flags = REVOFF_LINK_CONNECTED |
+				     (d->options.no_packet
+					      ? 0
+					      : REVOFF_LINK_PACKET) |
+				     (d->options.lock == REVOFF_LOCK_MAILBOX
+					      ? REVOFF_LINK_LOCK
+					      : 0);
 		rc = device_write(d, link_at, &link, sizeof(link));
 	}
 	if (!rc && image->connected)

@@ -47,6 +47,7 @@ struct mailbox {
 	uint64_t address;	     /* device address */
 	struct revoff_mailbox *host; /* it, or (copy) our mirror of it */
 	uint64_t lock_address;
+	uint64_t gates_address;
 };
 
 struct revoff_device {
@@ -82,7 +83,6 @@ struct revoff_device {
 	CUstream copy_stream;
 	CUstream map_stream;
 	struct mailbox mailbox;
-	uint64_t lock_word;
 	struct pool *pool;
 	revoff_target_rev_fn *target_rev;
 };

@@ -20,6 +20,8 @@
 #define PACKET_AT offsetof(struct revoff_mailbox, packet)
 #define HEAD	  (PACKET_AT + offsetof(struct revoff_packet, payload))
 
+#define GATES (REVOFF_GATES * sizeof(struct revoff_gate))
+
 /* Pinned memory for the mailbox or for its mirror. */
 static int host_memory(struct revoff_device *d, CUdeviceptr *address)
 {
@@ -85,31 +87,27 @@ int mailbox_open(struct revoff_device *d)
 		rc = zero_device(d, address, sizeof(struct revoff_mailbox));
 	if (rc)
 		return rc;
-	if (d->options.lock == REVOFF_LOCK_MAILBOX) {
-		m->lock_address =
-			m->address + offsetof(struct revoff_mailbox, call.lock);
-		return 0;
-	}
-	r = d->drv->cuMemAlloc(&address, 512);
+	/* The gates, and in a line of its own behind them the lock. */
+	r = d->drv->cuMemAlloc(&address, GATES + sizeof(struct revoff_gate));
 	if (r)
 		return device_result(d, r, "cuMemAlloc",
 				     "no device memory for the lock");
-	d->lock_word = m->lock_address = address;
-	return zero_device(d, address, 512);
+	m->gates_address = address;
+	m->lock_address = address + GATES;
+	return zero_device(d, address, GATES + sizeof(struct revoff_gate));
 }
 
 void mailbox_close(struct revoff_device *d)
 {
 	struct mailbox *m = &d->mailbox;
 
-	if (d->lock_word)
-		d->drv->cuMemFree(d->lock_word);
+	if (m->gates_address)
+		d->drv->cuMemFree(m->gates_address);
 	if (m->placement != REVOFF_PLACE_PINNED && m->address)
 		d->drv->cuMemFree(m->address);
 	if (m->placement != REVOFF_PLACE_MANAGED && m->host)
 		d->drv->cuMemFreeHost(m->host);
 	memset(m, 0, sizeof(*m));
-	d->lock_word = 0;
 }
 
 /* Copy lock held.  *entry is what failed, if anything did. */
@@ -215,12 +213,6 @@ int mailbox_reset(struct revoff_device *d)
 
 	if (rc)
 		return rc;
-	if (d->options.lock == REVOFF_LOCK_MAILBOX &&
-	    d->mailbox.placement != REVOFF_PLACE_COPY) {
-		__atomic_store_n(&d->mailbox.host->call.lock, 0,
-				 __ATOMIC_RELEASE);
-		return 0;
-	}
 	return device_write(d, d->mailbox.lock_address, &zero, sizeof(zero));
 }
 

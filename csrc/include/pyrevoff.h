@@ -330,8 +330,8 @@ template <> struct pass<str> {
 
 /* From lock to release.  result is written only on success. */
 template <class R, class... A>
-__device__ inline status call_locked(revoff_descriptor *fn, R *result,
-				     const A &...args)
+__device__ inline status call_locked(revoff_gate *gate, revoff_descriptor *fn,
+				     R *result, const A &...args)
 {
 	constexpr bool large = bytes_of<R>::value > 8;
 	revoff_mailbox *m = __gomp_rev_offload_var;
@@ -342,7 +342,7 @@ __device__ inline status call_locked(revoff_descriptor *fn, R *result,
 		f.item((revoff_u64)f.room(sizeof(R)), sizeof(R),
 		       aligned_kind<R, REVOFF_MAP_FORCE_FROM>::value);
 	if (!f.fits) {
-		wire::release();
+		wire::release(gate);
 		return (status)wire::missed(fn, REVOFF_TOOBIG);
 	}
 	f.flush();
@@ -352,8 +352,10 @@ __device__ inline status call_locked(revoff_descriptor *fn, R *result,
 	m->call.kinds = (revoff_u64)p->kinds;
 	m->call.dev_num = __gomp_additional_icvs.device_num;
 	wire::answer a = wire::exchange(m, fn);
-	if (!a.given)
+	if (!a.given) {
+		wire::leave(gate);
 		return aborted_call;
+	}
 	if (a.status == REVOFF_OK) {
 		f.i = 0;
 		(pass<A>::back(f, args), ...);
@@ -363,7 +365,7 @@ __device__ inline status call_locked(revoff_descriptor *fn, R *result,
 			for (unsigned k = 0; k < sizeof(R); ++k)
 				((char *)result)[k] = ((char *)&a.result)[k];
 	}
-	wire::release();
+	wire::release(gate);
 	return (status)a.status;
 }
 
@@ -378,8 +380,9 @@ __device__ inline status call(revoff_descriptor *fn, R *result,
 		return (status)wire::missed(fn, REVOFF_UNCONNECTED);
 	status s = aborted_call;
 	wire::each_lane([&] {
-		if (wire::acquire())
-			s = call_locked<R, A...>(fn, result, args...);
+		revoff_gate *gate;
+		if (wire::acquire(&gate))
+			s = call_locked<R, A...>(gate, fn, result, args...);
 	});
 	return s;
 }

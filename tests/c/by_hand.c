@@ -104,11 +104,10 @@ void by_hand(const struct revoff_device_options *options, unsigned calls,
 	index = (int)lab_bind(image, "next", next, &served);
 	lab_ok(revoff_image_function(image, (unsigned)index, &f));
 	p.fn = f.fn;
-	p.mailbox = *(struct revoff_mailbox **)variable(image,
-							REVOFF_SYM_MAILBOX);
+	p.mailbox =
+		*(struct revoff_mailbox **)variable(image, REVOFF_SYM_MAILBOX);
 	p.lock = (uint32_t *)(uintptr_t)link->lock;
-	t_check(link->flags ==
-		(REVOFF_LINK_CONNECTED | REVOFF_LINK_PACKET));
+	t_check(link->flags == (REVOFF_LINK_CONNECTED | REVOFF_LINK_PACKET));
 	started = go = 0;
 	launch = lab_start(lab_kernel(image, "hold"), 1, 1, params);
 	lab_await(&started, 1);

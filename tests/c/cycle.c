@@ -53,8 +53,8 @@ static int failed(struct cycle *c, const char *step, int rc)
 
 static void typed_part(struct cycle *c, struct parts *p)
 {
-	struct revoff_input in = { c->typed, c->typed_size,
-				   REVOFF_INPUT_MODULE, "typed" };
+	struct revoff_input in = { c->typed, c->typed_size, REVOFF_INPUT_MODULE,
+				   "typed" };
 	struct revoff_kernel *kernel;
 	int n = N, index, i, answer = 0;
 	void *params[] = { &p->a, &n, &p->answer };
@@ -112,8 +112,7 @@ static void gomp_part(struct cycle *c, struct parts *p)
 	lists.addrs = p->lists + offsetof(__typeof__(lists), addr);
 	lists.sizes = p->lists + offsetof(__typeof__(lists), size);
 	lists.kinds = p->lists + offsetof(__typeof__(lists), kind);
-	STEP(revoff_copy_to_device(p->device, p->lists, &lists,
-				   sizeof(lists)));
+	STEP(revoff_copy_to_device(p->device, p->lists, &lists, sizeof(lists)));
 	STEP(lab_run(kernel, 1, 1, params, NULL));
 	p->mapping = 0;
 	STEP(revoff_map_exit(p->device, p->host, sizeof(p->host),
@@ -124,8 +123,8 @@ static void gomp_part(struct cycle *c, struct parts *p)
 }
 
 /* What cannot be undone at once is tried again: a fault hits once. */
-static void undo(struct cycle *c, const char *what,
-		 int (*call)(void *object), void *object)
+static void undo(struct cycle *c, const char *what, int (*call)(void *object),
+		 void *object)
 {
 	int rc, turn;
 
@@ -183,8 +182,7 @@ int cycle_run(struct cycle *c)
 	    failed(c, "revoff_device_query",
 		   revoff_device_query(lab_platform, 0, &info)) ||
 	    failed(c, "revoff_device_open",
-		   revoff_device_open(lab_platform, 0, &c->options,
-				      &p.device)))
+		   revoff_device_open(lab_platform, 0, &c->options, &p.device)))
 		return c->rc;
 	t_check(count >= 1 && info.name[0]);
 	typed_part(c, &p);

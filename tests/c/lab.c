@@ -124,11 +124,9 @@ struct revoff_kernel *lab_kernel(struct revoff_image *image, const char *name)
 int lab_run(struct revoff_kernel *kernel, unsigned grid, unsigned block,
 	    void **params, struct revoff_stats *stats)
 {
-	struct revoff_launch_config config = { { grid, 1, 1 },
-					       { block, 1, 1 },
-					       0,
-					       NULL,
-					       params };
+	struct revoff_launch_config config = {
+		{ grid, 1, 1 }, { block, 1, 1 }, 0, NULL, params
+	};
 
 	return revoff_run(kernel, &config, LAB_LIMIT, stats);
 }
@@ -136,11 +134,9 @@ int lab_run(struct revoff_kernel *kernel, unsigned grid, unsigned block,
 struct revoff_launch *lab_start(struct revoff_kernel *kernel, unsigned grid,
 				unsigned block, void **params)
 {
-	struct revoff_launch_config config = { { grid, 1, 1 },
-					       { block, 1, 1 },
-					       0,
-					       NULL,
-					       params };
+	struct revoff_launch_config config = {
+		{ grid, 1, 1 }, { block, 1, 1 }, 0, NULL, params
+	};
 	struct revoff_launch *launch;
 
 	lab_ok(revoff_launch_start(kernel, &config, &launch));
@@ -152,8 +148,8 @@ const char *lab_config_name(const struct revoff_device_options *o)
 	static const char *const places[] = { "pinned", "managed", "copy" };
 	static __thread char name[64];
 
-	snprintf(name, sizeof(name), "%s, lock in %s, %s",
-		 places[o->placement], o->lock ? "mailbox" : "device memory",
+	snprintf(name, sizeof(name), "%s, lock in %s, %s", places[o->placement],
+		 o->lock ? "mailbox" : "device memory",
 		 o->no_packet ? "no packet" : "packet");
 	return name;
 }

@@ -22,15 +22,15 @@
 int lab_ok_at(const char *file, int line, const char *what, int rc);
 
 /* rc must be code, and the error's text must hold each of the words. */
-#define lab_refused(rc, code, ...)                                    \
-	lab_refused_at(__FILE__, __LINE__, #rc, (rc), (code),         \
+#define lab_refused(rc, code, ...)                            \
+	lab_refused_at(__FILE__, __LINE__, #rc, (rc), (code), \
 		       (const char *const[]){ __VA_ARGS__, NULL })
 void lab_refused_at(const char *file, int line, const char *what, int rc,
 		    int code, const char *const *words);
 
 #define LAB_SECOND 1000000000ull
 /* Nothing that a program waits for takes longer. */
-#define LAB_LIMIT  (40 * LAB_SECOND)
+#define LAB_LIMIT (40 * LAB_SECOND)
 
 void lab_begin(int argc, char **argv);
 /* Which driver table: REVOFF_PLATFORM_CPU unless set otherwise. */

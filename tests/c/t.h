@@ -12,13 +12,13 @@ enum {
 	T_SKIP = 77
 };
 
-#define t_check(cond)                                               \
-	do {                                                        \
-		if (!(cond)) {                                      \
-			fprintf(stderr, "%s:%d: not so: %s\n",      \
-				__FILE__, __LINE__, #cond);         \
-			exit(T_FAIL);                               \
-		}                                                   \
+#define t_check(cond)                                                    \
+	do {                                                             \
+		if (!(cond)) {                                           \
+			fprintf(stderr, "%s:%d: not so: %s\n", __FILE__, \
+				__LINE__, #cond);                        \
+			exit(T_FAIL);                                    \
+		}                                                        \
 	} while (0)
 
 #endif /* T_H */

@@ -19,9 +19,9 @@ static int nothing(struct revoff_call *call, void *user)
 }
 
 static const char *const never[] = {
-	"cuMemAlloc",	   "cuMemFree",		"cuMemHostAlloc",
-	"cuMemFreeHost",   "cuMemAllocManaged", "cuMemHostRegister",
-	"cuStreamCreate",  "cuStreamDestroy",	"cuMemsetD8Async",
+	"cuMemAlloc",	       "cuMemFree",	    "cuMemHostAlloc",
+	"cuMemFreeHost",       "cuMemAllocManaged", "cuMemHostRegister",
+	"cuStreamCreate",      "cuStreamDestroy",   "cuMemsetD8Async",
 	"cuMemHostUnregister",
 };
 

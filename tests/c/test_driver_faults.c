@@ -16,12 +16,10 @@
  * done without, and what happens on the way out.
  */
 static const char *const harmless[] = {
-	"cuGetErrorName",	 "cuGetErrorString",
-	"cuDeviceTotalMem",	 "cuFuncGetParamInfo",
-	"cuMemHostRegister",	 "cuMemHostUnregister",
-	"cuCtxPopCurrent",	 "cuMemFree",
-	"cuMemFreeHost",	 "cuStreamDestroy",
-	"cuModuleUnload",	 "cuDevicePrimaryCtxRelease",
+	"cuGetErrorName",     "cuGetErrorString",  "cuDeviceTotalMem",
+	"cuFuncGetParamInfo", "cuMemHostRegister", "cuMemHostUnregister",
+	"cuCtxPopCurrent",    "cuMemFree",	   "cuMemFreeHost",
+	"cuStreamDestroy",    "cuModuleUnload",	   "cuDevicePrimaryCtxRelease",
 	"cuLinkDestroy",
 };
 
@@ -30,9 +28,8 @@ static const char *const harmless[] = {
  * the thread's stack.  These come last, in this order.
  */
 static const char *const leaving[] = {
-	"cuMemHostUnregister", "cuMemFree",
-	"cuMemFreeHost",       "cuStreamDestroy",
-	"cuModuleUnload",      "cuDevicePrimaryCtxRelease",
+	"cuMemHostUnregister", "cuMemFree",	  "cuMemFreeHost",
+	"cuStreamDestroy",     "cuModuleUnload",  "cuDevicePrimaryCtxRelease",
 	"cuCtxPushCurrent",    "cuCtxPopCurrent",
 };
 #define COUNT(list) (sizeof(list) / sizeof((list)[0]))

@@ -5,7 +5,7 @@
  * reloaded image is connected again (V19); more images than there are control
  * words is an error that names the limit.
  * Images: typed gomp
- * Covers: V12
+ * Covers: V12 V19
  */
 #include "lab.h"
 

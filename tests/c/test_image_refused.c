@@ -15,11 +15,12 @@ static const struct {
 	const char *word;
 } refused[] = {
 	{ "bad-abi", REVOFF_EABI, "wire version 99" },
-	{ "bad-link-size", REVOFF_EABI, "40 bytes of link" },
+	{ "bad-link-size", REVOFF_EABI, "48 bytes of link" },
 	{ "bad-link-short", REVOFF_EABI, "wire version" },
 	{ "bad-variable", REVOFF_EIMAGE, "__gomp_rev_offload_var has 4 bytes" },
 	{ "bad-magic", REVOFF_EIMAGE, "damaged descriptor" },
-	{ "bad-function-abi", REVOFF_EABI, "f was compiled with wire version 7" },
+	{ "bad-function-abi", REVOFF_EABI,
+	  "f was compiled with wire version 7" },
 	{ "bad-name", REVOFF_EIMAGE, "damaged descriptor" },
 	{ "bad-signature", REVOFF_EIMAGE, "damaged descriptor" },
 };

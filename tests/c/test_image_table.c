@@ -25,8 +25,7 @@ static void gomp_table(struct revoff_device *d)
 	t_check(revoff_image_find(image, "two") == 1);
 	lab_refused(revoff_image_find(image, "kernel"), REVOFF_ENOTFOUND,
 		    "kernel");
-	lab_refused(revoff_image_function(image, 2, &f), REVOFF_ENOTFOUND,
-		    "2");
+	lab_refused(revoff_image_function(image, 2, &f), REVOFF_ENOTFOUND, "2");
 	lab_refused(revoff_image_bind(image, 2, NULL, NULL), REVOFF_ENOTFOUND,
 		    "2");
 	lab_ok(revoff_image_unload(image));
@@ -34,8 +33,8 @@ static void gomp_table(struct revoff_device *d)
 		if (n == 3)
 			continue;
 		io.nfunction_names = n;
-		lab_refused(lab_try_load(d, "gomp", &io, &image),
-			    REVOFF_EIMAGE, "function table", "24 bytes");
+		lab_refused(lab_try_load(d, "gomp", &io, &image), REVOFF_EIMAGE,
+			    "function table", "24 bytes");
 		t_check(!image);
 	}
 	io.nfunction_names = 2;
@@ -48,12 +47,9 @@ static void gomp_table(struct revoff_device *d)
 static void descriptors(struct revoff_device *d)
 {
 	static const char *const wanted[][2] = {
-		{ "next", "u8(u8,u8)" },
-		{ "echo", "{:64:8}({:64:8})" },
-		{ "nothing", "v()" },
-		{ "other", "v()" },
-		{ "lane", "u8(u8)" },
-		{ "change", "i4(tofrom:i4)" },
+		{ "next", "u8(u8,u8)" }, { "echo", "{:64:8}({:64:8})" },
+		{ "nothing", "v()" },	 { "other", "v()" },
+		{ "lane", "u8(u8)" },	 { "change", "i4(tofrom:i4)" },
 		{ "keep", "v(to:f8)" },
 	};
 	struct revoff_image *image = lab_load(d, "typed");

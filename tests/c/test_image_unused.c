@@ -41,8 +41,7 @@ static void unused(struct revoff_device *d, const char *name, unsigned names,
 	t_check(!revoff_fault_calls("cuMemHostAlloc"));
 	t_check(!revoff_fault_calls("cuStreamCreate"));
 	if (touches) {
-		lab_ok(revoff_copy_from_device(d, &value, word,
-					       sizeof(value)));
+		lab_ok(revoff_copy_from_device(d, &value, word, sizeof(value)));
 		t_check(value == 41 + 21);
 	}
 	lab_ok(revoff_free(d, word));

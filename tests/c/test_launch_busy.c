@@ -36,8 +36,9 @@ static void test(const struct revoff_device_options *o)
 	struct revoff_image *image = lab_load(d, "typed"), *second;
 	struct revoff_kernel *hold = lab_kernel(image, "hold");
 	struct revoff_kernel *empty = lab_kernel(image, "empty");
-	struct revoff_launch_config config = { { 1, 1, 1 }, { 1, 1, 1 },
-					       0,	    NULL, NULL };
+	struct revoff_launch_config config = {
+		{ 1, 1, 1 }, { 1, 1, 1 }, 0, NULL, NULL
+	};
 	static uint32_t started, go;
 	uint32_t *ps = &started, *pg = &go;
 	int calls = 3, count = 0;

@@ -42,7 +42,7 @@ static void test(const struct revoff_device_options *o)
 		    "nothing");
 	read_statuses(d, at, status, n);
 	for (i = 0; i < n; ++i)
-		t_check(status[i] == (i < 3	 ? REVOFF_OK
+		t_check(status[i] == (i < 3    ? REVOFF_OK
 				      : i == 3 ? REVOFF_HANDLER
 					       : REVOFF_ABORTED));
 	t_check(left == 0);

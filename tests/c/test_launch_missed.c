@@ -38,8 +38,8 @@ static void test(const struct revoff_device_options *o)
 	}
 	number = -2;
 	null = 1;
-	lab_refused(lab_run(wrong, 3, 7, params, &stats), REVOFF_ECALL,
-		    "wrong", "21 calls", "0x0", "NULL function");
+	lab_refused(lab_run(wrong, 3, 7, params, &stats), REVOFF_ECALL, "wrong",
+		    "21 calls", "0x0", "NULL function");
 	/* The note is of one launch. */
 	lab_ok(lab_run(empty, 1, 1, NULL, NULL));
 	t_check(!revoff_image_is_connected(plain));

@@ -16,8 +16,9 @@ static int calls;
 
 static int nothing(struct revoff_call *call, void *user)
 {
-	struct revoff_launch_config config = { { 1, 1, 1 }, { 1, 1, 1 },
-					       0,	    NULL, NULL };
+	struct revoff_launch_config config = {
+		{ 1, 1, 1 }, { 1, 1, 1 }, 0, NULL, NULL
+	};
 	struct revoff_image *more;
 	struct revoff_kernel *kernel;
 	struct revoff_launch *launch;
@@ -28,8 +29,8 @@ static int nothing(struct revoff_call *call, void *user)
 	t_check(call->device == d && call->image == image);
 	lab_refused(revoff_run(empty, &config, LAB_LIMIT, NULL), REVOFF_EBUSY,
 		    "from a handler");
-	lab_refused(revoff_launch_start(empty, &config, &launch),
-		    REVOFF_EBUSY, "from a handler");
+	lab_refused(revoff_launch_start(empty, &config, &launch), REVOFF_EBUSY,
+		    "from a handler");
 	lab_refused(lab_try_load(d, "typed", NULL, &more), REVOFF_EBUSY,
 		    "from a handler");
 	lab_refused(revoff_kernel_get(second, "lanes", &kernel), REVOFF_EBUSY,

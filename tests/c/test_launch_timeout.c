@@ -20,8 +20,9 @@ static void test(const struct revoff_device_options *o)
 {
 	struct revoff_device *d = lab_open(o);
 	struct revoff_image *image = lab_load(d, "typed");
-	struct revoff_launch_config config = { { 1, 1, 1 }, { 1, 1, 1 },
-					       0,	    NULL, NULL };
+	struct revoff_launch_config config = {
+		{ 1, 1, 1 }, { 1, 1, 1 }, 0, NULL, NULL
+	};
 	struct revoff_kernel *hold = lab_kernel(image, "hold");
 	struct revoff_kernel *deaf = lab_kernel(image, "deaf");
 	struct revoff_kernel *empty = lab_kernel(image, "empty");
@@ -38,8 +39,7 @@ static void test(const struct revoff_device_options *o)
 	started = go = 0;
 	begin = lab_now();
 	lab_refused(revoff_run(hold, &config, 50000000, &stats),
-		    REVOFF_ETIMEOUT, "hold", "0.050 s", "after 0 calls",
-		    "did");
+		    REVOFF_ETIMEOUT, "hold", "0.050 s", "after 0 calls", "did");
 	t_check(lab_now() - begin < 20 * LAB_SECOND);
 	t_check(stats.elapsed_ns >= 50000000);
 	t_check(stats.abort == REVOFF_ABORT_TIMEOUT);

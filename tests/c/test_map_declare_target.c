@@ -52,8 +52,8 @@ static void test(struct maps *m)
 		t_check(counter[i] == i + 106 && device[i] == i + 106);
 	t_check(calls == 2);
 	/* What was only associated is not unmapped, or freed. */
-	lab_refused(revoff_map_exit(m->device, counter, size, 0),
-		    REVOFF_EINVAL, "not mapped");
+	lab_refused(revoff_map_exit(m->device, counter, size, 0), REVOFF_EINVAL,
+		    "not mapped");
 	lab_ok(revoff_map_disassociate(m->device, counter));
 	lab_refused(revoff_map_disassociate(m->device, counter), REVOFF_EINVAL,
 		    "not associated");

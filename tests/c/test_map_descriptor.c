@@ -27,8 +27,8 @@ static int handler(struct revoff_call *call, void *user)
 	t_check(call->nargs == 3);
 	t_check(call->words[2] == call->words[1]);
 	t_check(d->offset == -1 && d->span == 8 && d->dim[2] == 12);
-	t_check(d->base == (want.base == 1 ? call->words[0] - want.bias
-					   : want.base));
+	t_check(d->base ==
+		(want.base == 1 ? call->words[0] - want.bias : want.base));
 	if (want.base == 1)
 		lab_fill((void *)(uintptr_t)call->words[0], 96, 3);
 	return 0;

@@ -68,10 +68,9 @@ static void test(struct maps *m)
 		t_check(lab_is(host, SIZE, 9));
 	}
 	for (i = 0; i < 40; ++i)
-		many[i] = (struct map_item){
-			lab_mix(i), 1u << i % 4,
-			(uint16_t)(0x0d | (i % 8) << 8 | (i & 8 ? 0x60 : 0))
-		};
+		many[i] = (struct map_item){ lab_mix(i), 1u << i % 4,
+					     (uint16_t)(0x0d | (i % 8) << 8 |
+							(i & 8 ? 0x60 : 0)) };
 	lab_ok(maps_call(m, many, 40, integers, &calls));
 	t_check(calls == 1);
 	maps_free(m, at);

@@ -30,13 +30,13 @@ static const struct row {
 	enum sight present, absent;
 	int present_back, absent_back;
 } rows[] = {
-	{ 0x00, HOST, ZEROS, 0, 0 },   { 0x80, HOST, ZEROS, 0, 0 },
-	{ 0x01, HOST, DEVICE, 0, 0 },  { 0x81, DEVICE, DEVICE, 0, 0 },
+	{ 0x00, HOST, ZEROS, 0, 0 },	{ 0x80, HOST, ZEROS, 0, 0 },
+	{ 0x01, HOST, DEVICE, 0, 0 },	{ 0x81, DEVICE, DEVICE, 0, 0 },
 	{ 0x11, DEVICE, DEVICE, 0, 0 }, { 0x02, HOST, DEVICE, 0, 1 },
-	{ 0x82, HOST, DEVICE, 1, 1 },  { 0x12, HOST, DEVICE, 1, 1 },
-	{ 0x03, HOST, DEVICE, 0, 1 },  { 0x83, DEVICE, DEVICE, 1, 1 },
+	{ 0x82, HOST, DEVICE, 1, 1 },	{ 0x12, HOST, DEVICE, 1, 1 },
+	{ 0x03, HOST, DEVICE, 0, 1 },	{ 0x83, DEVICE, DEVICE, 1, 1 },
 	{ 0x13, DEVICE, DEVICE, 1, 1 }, { 0x06, HOST, ERROR, 0, 0 },
-	{ 0x95, DEVICE, ERROR, 0, 0 }, { 0x96, HOST, ERROR, 1, 0 },
+	{ 0x95, DEVICE, ERROR, 0, 0 },	{ 0x96, HOST, ERROR, 1, 0 },
 	{ 0x97, DEVICE, ERROR, 1, 0 },
 };
 
@@ -106,7 +106,8 @@ static void one(struct maps *m, const struct row *row, unsigned kind,
 				       REVOFF_MAP_ALLOC));
 	else
 		maps_free(m, at);
-	fprintf(stderr, "kind 0x%03x, %s\n", kind, present ? "present" : "absent");
+	fprintf(stderr, "kind 0x%03x, %s\n", kind,
+		present ? "present" : "absent");
 	if (seen.want == ERROR) {
 		char number[16];
 
@@ -120,8 +121,7 @@ static void one(struct maps *m, const struct row *row, unsigned kind,
 		/* What the handler left alone is what it saw. */
 		check_back(device + GUARD,
 			   present ? row->present_back : row->absent_back,
-			   present && row->present_back &&
-					   seen.want == HOST
+			   present && row->present_back && seen.want == HOST
 				   ? ON_HOST
 				   : ON_DEVICE);
 	}

@@ -48,8 +48,7 @@ static int never(struct revoff_call *call, void *user)
 
 static void lengths(struct maps *m)
 {
-	static const unsigned counts[] = { 1,  2,  31,	32,  33,
-					   34, 64, 200, 3000 };
+	static const unsigned counts[] = { 1, 2, 31, 32, 33, 34, 64, 200, 3000 };
 	struct map_item *items = malloc(65536 * sizeof(*items));
 	uint64_t *data = malloc(3000 * 8);
 	uint64_t at = maps_device(m, 3000 * 8, 0);
@@ -58,16 +57,14 @@ static void lengths(struct maps *m)
 
 	t_check(items && data);
 	for (c = 0; c < sizeof(counts) / sizeof(counts[0]) + 1; ++c) {
-		unsigned n = c < sizeof(counts) / sizeof(counts[0])
-				     ? counts[c]
-				     : 65536;
+		unsigned n = c < sizeof(counts) / sizeof(counts[0]) ? counts[c]
+								    : 65536;
 
 		expected = n;
 		for (i = 0; i < n; ++i)
-			items[i] = (struct map_item){
-				lab_mix(i), 1u << i % 4,
-				(uint16_t)(0x0d | i % 7 << 8)
-			};
+			items[i] = (struct map_item){ lab_mix(i), 1u << i % 4,
+						      (uint16_t)(0x0d |
+								 i % 7 << 8) };
 		lab_ok(maps_call(m, items, n, integers, &calls));
 		t_check(calls == (int)c + 1);
 	}
@@ -94,16 +91,14 @@ static void lengths(struct maps *m)
 
 static void counts(struct maps *m)
 {
-	static const uint64_t wrong[] = { 65537,	   1ull << 31,
-					  (1ull << 32) + 1, 1ull << 40,
-					  1ull << 61,	    1ull << 63,
-					  UINT64_MAX };
+	static const uint64_t wrong[] = {
+		65537,	    1ull << 31, (1ull << 32) + 1, 1ull << 40,
+		1ull << 61, 1ull << 63, UINT64_MAX
+	};
 	uint64_t at = maps_device(m, 4096, 1);
-	struct maps_step step = { .device = -2,
-				  .fn = m->fn,
-				  .addrs = at,
-				  .sizes = at,
-				  .kinds = at };
+	struct maps_step step = {
+		.device = -2, .fn = m->fn, .addrs = at, .sizes = at, .kinds = at
+	};
 	char number[32];
 	unsigned i;
 

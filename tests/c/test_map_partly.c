@@ -30,7 +30,6 @@ static void partly(struct maps *m, uint64_t address, uint64_t size,
 	t_check(!calls);
 }
 
-
 static int touching(struct revoff_call *call, void *user)
 {
 	uint64_t w = call->words[0];

@@ -96,8 +96,8 @@ static void check_device(struct maps *m, uint64_t at, uint64_t vector)
 		t_check(raw[i] == 0x33 && raw[16 + sizeof(b) + i] == 0x33);
 }
 
-static void order(struct maps *m, const int *o, uint64_t block,
-		  int with_vector, int own_address)
+static void order(struct maps *m, const int *o, uint64_t block, int with_vector,
+		  int own_address)
 {
 	uint64_t at = block + 16;
 	struct map_item items[7];
@@ -114,10 +114,10 @@ static void order(struct maps *m, const int *o, uint64_t block,
 	memcpy(w.order, o, sizeof(w.order));
 	items[0] = (struct map_item){ own_address ? at : 0, 4, 0x1c };
 	for (i = 0; i < 4; ++i)
-		items[1 + i] = (struct map_item){
-			at + members[o[i]].at, members[o[i]].size,
-			(uint16_t)members[o[i]].kind
-		};
+		items[1 + i] =
+			(struct map_item){ at + members[o[i]].at,
+					   members[o[i]].size,
+					   (uint16_t)members[o[i]].kind };
 	items[5] = (struct map_item){ vector, 64, 0x303 };
 	items[6] = (struct map_item){ at + 16, 0, 0x50 };
 	lab_ok(maps_call(m, items, with_vector ? 7 : 5, handler, &w));

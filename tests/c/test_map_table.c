@@ -40,10 +40,9 @@ static void many(struct maps *m)
 	for (k = 0; k < ARRAYS; ++k) {
 		i = k * 27 % ARRAYS;
 		lab_fill(host[i], SIZE, (unsigned)i);
-		lab_ok(revoff_map_enter(m->device, host[i], SIZE,
-					i % 2 ? REVOFF_MAP_TO
-					      : REVOFF_MAP_ALLOC,
-					&device[i]));
+		lab_ok(revoff_map_enter(
+			m->device, host[i], SIZE,
+			i % 2 ? REVOFF_MAP_TO : REVOFF_MAP_ALLOC, &device[i]));
 	}
 	for (i = 0; i < ARRAYS; ++i)
 		items[i] = (struct map_item){ device[i] + 3 * (unsigned)i, 100,
@@ -78,16 +77,15 @@ static void counting(struct maps *m)
 	lab_ok(revoff_map_enter(m->device, host[0] + SIZE, 20, REVOFF_MAP_TO,
 				&c));
 	lab_ok(revoff_map_exit(m->device, host[0] + SIZE, 20, 0));
-	lab_ok(revoff_map_exit(m->device, host[0] + 10, 100,
-			       REVOFF_MAP_FROM));
+	lab_ok(revoff_map_exit(m->device, host[0] + 10, 100, REVOFF_MAP_FROM));
 	/* One count is left: nothing was copied, all is present. */
 	t_check(lab_is(host[0], SIZE, 2));
 	item.address = a;
 	lab_ok(maps_call(m, &item, 1, at_host, &calls));
 	lab_ok(revoff_map_exit(m->device, host[0], SIZE, REVOFF_MAP_FROM));
 	t_check(lab_is(host[0], SIZE, 1));
-	lab_refused(revoff_map_exit(m->device, host[0], SIZE, 0),
-		    REVOFF_EINVAL, "not mapped");
+	lab_refused(revoff_map_exit(m->device, host[0], SIZE, 0), REVOFF_EINVAL,
+		    "not mapped");
 	a = maps_device(m, SIZE, 1);
 	item.address = a;
 	lab_ok(maps_call(m, &item, 1, not_at_host, &calls));

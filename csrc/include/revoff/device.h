@@ -34,7 +34,7 @@
 extern "C" {
 REVOFF_GLOBAL struct revoff_mailbox *__gomp_rev_offload_var = 0;
 REVOFF_GLOBAL struct revoff_link __revoff_link = {
-	REVOFF_ABI_VERSION, (revoff_u32)sizeof(struct revoff_link), 0, 0, 0
+	REVOFF_ABI_VERSION, (revoff_u32)sizeof(struct revoff_link), 0, 0, 0, 0
 };
 REVOFF_GLOBAL struct revoff_icvs __gomp_additional_icvs = { 0, 0, 0, 0 };
 }
@@ -45,9 +45,10 @@ namespace wire
 {
 
 /*
- * All synchronisation with the host is here.  Scope is always "system": the
- * other side is the CPU.  __nv_atomic_* came with CUDA 12.8; older compilers
- * get the instructions that it makes.
+ * All synchronisation is here.  With the host its scope is "system"; the lock
+ * and the gates, in device memory, are between threads of one device, and a
+ * fence for these need not wait for PCIe.  __nv_atomic_* came with CUDA 12.8;
+ * older compilers get the instructions that it makes.
  */
 #if defined(REVOFF_CPU_DEVICE)
 template <class T> inline T load_relaxed(const T *p)
@@ -66,9 +67,29 @@ template <class T> inline void store_release(T *p, T v)
 {
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
+inline revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v)
+{
+	return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL);
+}
 inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
 {
 	return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE);
+}
+inline revoff_u32 local_acquire(const revoff_u32 *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+inline revoff_u32 local_relaxed(const revoff_u32 *p)
+{
+	return __atomic_load_n(p, __ATOMIC_RELAXED);
+}
+inline void local_release(revoff_u32 *p, revoff_u32 v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+inline revoff_u32 fetch_add(revoff_u32 *p, revoff_u32 v)
+{
+	return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
 inline void count(revoff_u32 *p)
 {
@@ -104,9 +125,29 @@ template <class T> __device__ inline void store_release(T *p, T v)
 {
 	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELEASE, REVOFF_SYS);
 }
+__device__ inline revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v)
+{
+	return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_ACQ_REL, REVOFF_SYS);
+}
 __device__ inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
 {
-	return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_ACQUIRE, REVOFF_SYS);
+	return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_ACQUIRE,
+				      __NV_THREAD_SCOPE_DEVICE);
+}
+__device__ inline revoff_u32 local_acquire(const revoff_u32 *p)
+{
+	return __nv_atomic_load_n((revoff_u32 *)p, __NV_ATOMIC_ACQUIRE,
+				  __NV_THREAD_SCOPE_DEVICE);
+}
+__device__ inline revoff_u32 local_relaxed(const revoff_u32 *p)
+{
+	return __nv_atomic_load_n((revoff_u32 *)p, __NV_ATOMIC_RELAXED,
+				  __NV_THREAD_SCOPE_DEVICE);
+}
+__device__ inline void local_release(revoff_u32 *p, revoff_u32 v)
+{
+	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELEASE,
+			    __NV_THREAD_SCOPE_DEVICE);
 }
 #undef REVOFF_SYS
 #else
@@ -164,16 +205,54 @@ __device__ inline void store_release(revoff_u32 *p, revoff_u32 v)
 		     : "l"(p), "r"(v)
 		     : "memory");
 }
-__device__ inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
+__device__ inline revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v)
 {
 	revoff_u32 old;
-	asm volatile("atom.exch.acquire.sys.b32 %0, [%1], %2;"
+	asm volatile("atom.exch.acq_rel.sys.b32 %0, [%1], %2;"
 		     : "=r"(old)
 		     : "l"(p), "r"(v)
 		     : "memory");
 	return old;
 }
+__device__ inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
+{
+	revoff_u32 old;
+	asm volatile("atom.exch.acquire.gpu.b32 %0, [%1], %2;"
+		     : "=r"(old)
+		     : "l"(p), "r"(v)
+		     : "memory");
+	return old;
+}
+__device__ inline revoff_u32 local_acquire(const revoff_u32 *p)
+{
+	revoff_u32 v;
+	asm volatile("ld.acquire.gpu.u32 %0, [%1];"
+		     : "=r"(v)
+		     : "l"(p)
+		     : "memory");
+	return v;
+}
+__device__ inline revoff_u32 local_relaxed(const revoff_u32 *p)
+{
+	revoff_u32 v;
+	asm volatile("ld.relaxed.gpu.u32 %0, [%1];"
+		     : "=r"(v)
+		     : "l"(p)
+		     : "memory");
+	return v;
+}
+__device__ inline void local_release(revoff_u32 *p, revoff_u32 v)
+{
+	asm volatile("st.release.gpu.u32 [%0], %1;"
+		     :
+		     : "l"(p), "r"(v)
+		     : "memory");
+}
 #endif
+__device__ inline revoff_u32 fetch_add(revoff_u32 *p, revoff_u32 v)
+{
+	return atomicAdd(p, v);
+}
 __device__ inline void count(revoff_u32 *p)
 {
 	atomicAdd_system(p, 1u);
@@ -193,6 +272,11 @@ template <class T> __device__ T load_acquire(const T *p);
 template <class T> __device__ void store_relaxed(T *p, T v);
 template <class T> __device__ void store_release(T *p, T v);
 __device__ revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v);
+__device__ revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v);
+__device__ revoff_u32 local_acquire(const revoff_u32 *p);
+__device__ revoff_u32 local_relaxed(const revoff_u32 *p);
+__device__ void local_release(revoff_u32 *p, revoff_u32 v);
+__device__ revoff_u32 fetch_add(revoff_u32 *p, revoff_u32 v);
 __device__ void count(revoff_u32 *p);
 __device__ void pause(unsigned ns);
 __device__ bool is_global(const void *p);
@@ -246,31 +330,95 @@ __device__ inline revoff_i32 missed(const void *fn, revoff_i32 status)
 	return status;
 }
 
-/*
- * One caller of the device at a time.  The lock word lies in device memory by
- * default, so waiting here costs no PCIe traffic but the look at the abort
- * word.  The sleeps grow with the time waited, so that thousands of waiters
- * leave the word alone for most of the time, and two do not oversleep.
- */
-__device__ inline bool acquire()
+/* The gate of this multiprocessor; the CPU device has one. */
+__device__ inline revoff_gate *gate()
 {
-	revoff_u32 *lock = lock_word();
-	revoff_control *c = control();
-	unsigned ns = 64;
-	for (unsigned turn = 1;; ++turn) {
-		if (load_relaxed(lock) == 0 && exchange_acquire(lock, 1u) == 0)
-			return true;
-		if (turn % 16 == 0 && load_relaxed(&c->abort))
-			return false;
-		pause(ns);
-		if (ns < 65536)
-			ns *= 2;
+	unsigned at = 0;
+#if defined(__CUDA_ARCH__)
+	asm volatile("mov.u32 %0, %%smid;" : "=r"(at));
+#endif
+	return (revoff_gate *)__revoff_link.gates + at % REVOFF_GATES;
+}
+
+/*
+ * Wait for one's turn at the gate.  Whoever is ahead has a call to make, some
+ * microseconds, so that is how long to sleep before looking again: thousands
+ * of waiting warps ask for little.  This wait needs no abort word of its own,
+ * since the one ahead never stays: it makes its call, or leaves.
+ */
+__device__ inline void enter(revoff_gate *g)
+{
+	revoff_u32 mine = fetch_add(&g->next, 1u);
+	for (;;) {
+		revoff_u32 ahead = mine - local_acquire(&g->serving);
+		if (ahead == 0)
+			return;
+		pause(ahead < 128 ? ahead * 4096 : 524288);
 	}
 }
 
-__device__ inline void release()
+/* Only the one whose turn it is writes this word.  No gate: nothing to do. */
+__device__ inline void leave(revoff_gate *g)
 {
-	store_release(lock_word(), 0u);
+	if (g)
+		local_release(&g->serving, local_relaxed(&g->serving) + 1);
+}
+
+__device__ inline bool try_lock(revoff_u32 *lock)
+{
+	return local_relaxed(lock) == 0 && exchange_acquire(lock, 1u) == 0;
+}
+
+/*
+ * The device-wide lock for whoever is at the head of its gate.  The sleeps
+ * grow with the time waited.  The abort word is in host memory, each look a
+ * PCIe round trip: it is read seldom.
+ */
+__device__ inline bool wait_for_lock(revoff_u32 *lock)
+{
+	unsigned ns = 64;
+	for (unsigned turn = 1; !try_lock(lock); ++turn) {
+		if (turn % 16 == 0 && load_relaxed(&control()->abort))
+			return false;
+		pause(ns);
+		if (ns < 8192)
+			ns *= 2;
+	}
+	return true;
+}
+
+/*
+ * One caller of the device at a time.  *g is the gate to leave afterwards, or
+ * 0 if the lock was free: then there is no queue to join.
+ */
+__device__ inline bool acquire(revoff_gate **g)
+{
+	revoff_u32 *lock = lock_word();
+	*g = 0;
+	if (!try_lock(lock)) {
+		*g = gate();
+		enter(*g);
+		if (!wait_for_lock(lock)) {
+			leave(*g);
+			return false;
+		}
+	}
+	/*
+	 * The patch's own lock costs what it costs there, but it never has to
+	 * decide: without PCIe atomics an exchange in host memory is a read
+	 * and a write of the device's L2, and can be lost.
+	 */
+	if (__revoff_link.flags & REVOFF_LINK_LOCK)
+		exchange_sys(&__gomp_rev_offload_var->call.lock, 1u);
+	return true;
+}
+
+__device__ inline void release(revoff_gate *g)
+{
+	if (__revoff_link.flags & REVOFF_LINK_LOCK)
+		exchange_sys(&__gomp_rev_offload_var->call.lock, 0u);
+	local_release(lock_word(), 0u);
+	leave(g);
 }
 
 /* What the host put in place of the message. */
@@ -387,11 +535,14 @@ __device__ inline void target(revoff_i32 device, const void *fn,
 		return;
 	}
 	each_lane([&] {
-		if (!acquire())
+		revoff_gate *g;
+		if (!acquire(&g))
 			return;
 		fill(mapnum, hostaddrs, sizes, kinds);
 		if (exchange(__gomp_rev_offload_var, fn).given)
-			release();
+			release(g);
+		else
+			leave(g);
 	});
 }
 

@@ -160,10 +160,22 @@ struct revoff_link {
 	revoff_u32 abi;	    /* REVOFF_ABI_VERSION of the device code */
 	revoff_u32 size;    /* sizeof(struct revoff_link) */
 	revoff_u64 lock;    /* [H] device address of the device-wide lock */
+	revoff_u64 gates;   /* [H] device address of REVOFF_GATES gates */
 	revoff_u64 control; /* [H] device address of struct revoff_control */
 	revoff_u64 flags;   /* [H] REVOFF_LINK_* */
 };
+/*
+ * Where the warps of one multiprocessor line up for the lock: tickets, so that
+ * each knows how long it has to wait.  Device memory, a line for each.
+ */
+#define REVOFF_GATES 1024
+struct revoff_gate {
+	revoff_u32 next;    /* [D] ticket of the next to come */
+	revoff_u32 serving; /* [D] ticket of the one that may go on */
+	revoff_u32 reserved[14];
+};
 #define REVOFF_LINK_CONNECTED 1 /* a host serves this image */
+#define REVOFF_LINK_LOCK      4 /* take the mailbox's own lock as well */
 #define REVOFF_LINK_PACKET    2 /* a packet follows the mailbox */
 
 /*
@@ -235,12 +247,15 @@ REVOFF_AT(revoff_control, missed_fn, 16);
 REVOFF_AT(revoff_control, deserted, 24);
 REVOFF_SIZE(revoff_control, 64);
 REVOFF_AT(revoff_link, lock, 8);
-REVOFF_AT(revoff_link, control, 16);
-REVOFF_AT(revoff_link, flags, 24);
-REVOFF_SIZE(revoff_link, 32);
+REVOFF_AT(revoff_link, gates, 16);
+REVOFF_AT(revoff_link, control, 24);
+REVOFF_AT(revoff_link, flags, 32);
+REVOFF_SIZE(revoff_link, 40);
 REVOFF_AT(revoff_descriptor, abi, 8);
 REVOFF_AT(revoff_descriptor, name, 16);
 REVOFF_AT(revoff_descriptor, signature, 80);
+REVOFF_AT(revoff_gate, serving, 4);
+REVOFF_SIZE(revoff_gate, 64);
 REVOFF_SIZE(revoff_descriptor, 1024);
 REVOFF_SIZE(revoff_icvs, 16);
 

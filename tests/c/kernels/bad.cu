@@ -16,7 +16,9 @@
 #endif
 
 /* 64 and 944 characters: no room for the NUL that must be there. */
-#define C16 'x','x','x','x','x','x','x','x','x','x','x','x','x','x','x','x'
+#define C16                                                                   \
+	'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', 'x', \
+		'x', 'x'
 #define C64 C16, C16, C16, C16
 
 extern "C" {
@@ -34,7 +36,9 @@ __device__ revoff_mailbox *__gomp_rev_offload_var = 0;
 __device__ char __revoff_fn_f[100] = { 1 };
 #else
 __device__ revoff_descriptor __revoff_fn_f = {
-	FN_MAGIC, FN_ABI, 0,
+	FN_MAGIC,
+	FN_ABI,
+	0,
 #ifdef ENDLESS_NAME
 	{ C64 },
 #else

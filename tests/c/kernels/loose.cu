@@ -13,8 +13,7 @@ extern "C" __global__ void count(revoff_u64 *bad, int n)
 	revoff_packet *p = &m->packet;
 
 	for (int i = 0; i < n; ++i) {
-		if (!revoff::wire::acquire())
-			return;
+		/* One thread: nobody else wants the lock. */
 		p->payload_bytes = 0;
 		for (int k = 0; k < 2; ++k) {
 			p->addrs[k] = (revoff_u64)i;
@@ -30,6 +29,5 @@ extern "C" __global__ void count(revoff_u64 *bad, int n)
 		while (revoff::wire::load_acquire(&m->call.fn))
 			revoff::wire::pause(0);
 		*bad += m->call.addrs != (revoff_u64)i;
-		revoff::wire::release();
 	}
 }
