@@ -270,6 +270,11 @@ def run(
     check(rc)
 
 
+def _copied(rc: int) -> None:
+    if rc:
+        raise ValueError("copies of a target_rev callback work in its thread, until it returns")
+
+
 def set_target_rev(callback: Callable[..., Any] | None, device: Any = None) -> None:
     """Install what serves the reverse calls of a device's libgomp functions.
 
@@ -303,12 +308,12 @@ def set_target_rev(callback: Callable[..., Any] | None, device: Any = None) -> N
     ) -> None:
         def dev_to_host(address: int, size: int) -> bytes:
             data = ffi.new("char[]", max(1, size))
-            check(lib.revoff_py_dev_to_host(token, data, address, size))
+            _copied(lib.revoff_py_dev_to_host(token, data, address, size))
             return bytes(ffi.buffer(data, size))
 
         def host_to_dev(address: int, data: Any) -> None:
             buffer = ffi.from_buffer(data)
-            check(lib.revoff_py_host_to_dev(token, address, buffer, len(buffer)))
+            _copied(lib.revoff_py_host_to_dev(token, address, buffer, len(buffer)))
 
         callback(fn_ptr, mapnum, devaddrs, sizes, kinds, dev_num, dev_to_host, host_to_dev)
 

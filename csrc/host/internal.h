@@ -147,8 +147,8 @@ struct revoff_launch {
 	struct revoff_image *image;
 	struct revoff_kernel *kernel;
 	struct revoff_launch *outer; /* of this thread's open handlers */
-	CUstream stream;
-	int own_stream;
+	CUstream stream;	     /* ours, given back afterwards; or NULL */
+	CUstream run_stream;	     /* what the kernel runs on */
 
 	int in_wait;	/* a thread is in revoff_launch_wait */
 	int in_handler; /* ... and in a handler */

@@ -11,19 +11,6 @@
 
 /* ---- starting ------------------------------------------------------------- */
 
-static CUstream take_stream(struct revoff_device *d, CUresult *r)
-{
-	CUstream stream = NULL;
-
-	pthread_mutex_lock(&d->lock);
-	if (d->nstreams)
-		stream = d->streams[--d->nstreams];
-	pthread_mutex_unlock(&d->lock);
-	*r = stream ? 0
-		    : d->drv->cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
-	return stream;
-}
-
 /* Lock held.  Streams are kept: making one costs more than a launch. */
 static void give_stream(struct revoff_device *d, CUstream stream)
 {
@@ -41,6 +28,7 @@ static void give_stream(struct revoff_device *d, CUstream stream)
 	d->streams[d->nstreams++] = stream;
 }
 
+/* Lock held. */
 static int register_launch(struct revoff_launch *l)
 {
 	struct revoff_device *d = l->device;
@@ -48,7 +36,6 @@ static int register_launch(struct revoff_launch *l)
 	unsigned i;
 	int rc = 0;
 
-	pthread_mutex_lock(&d->lock);
 	if (image->launch)
 		rc = fail(REVOFF_EBUSY,
 			  "kernel %s: the image already runs %s; an image runs "
@@ -71,8 +58,9 @@ static int register_launch(struct revoff_launch *l)
 			l->bound[i].handler = image->functions[i].handler;
 			l->bound[i].user = image->functions[i].user;
 		}
+		if (d->nstreams)
+			l->stream = d->streams[--d->nstreams];
 	}
-	pthread_mutex_unlock(&d->lock);
 	return rc;
 }
 
@@ -100,20 +88,17 @@ static struct revoff_launch *new_launch(void)
 
 /*
  * Launches are used again, with their scratch memory: an image without reverse
- * functions should cost no more than a plain launch.
+ * functions should cost no more than a plain launch.  Lock held.
  */
 static struct revoff_launch *take_launch(struct revoff_kernel *kernel)
 {
 	struct revoff_device *d = kernel->image->device;
-	struct revoff_launch *l;
+	struct revoff_launch *l = d->spare;
 	unsigned n = kernel->image->nfunctions;
 
-	pthread_mutex_lock(&d->lock);
-	l = d->spare;
 	if (l)
 		d->spare = l->next;
-	pthread_mutex_unlock(&d->lock);
-	if (!l)
+	else
 		l = new_launch();
 	if (l && l->mbound < n) {
 		struct bound *b = realloc(l->bound, n * sizeof(*b));
@@ -152,7 +137,7 @@ void launch_unregister(struct revoff_launch *l)
 	}
 	if (d->stuck == l)
 		d->stuck = NULL;
-	if (l->own_stream && l->stream)
+	if (l->stream)
 		give_stream(d, l->stream);
 	if (!d->nlaunches)
 		device_flush(d);
@@ -197,21 +182,20 @@ static int launch(struct revoff_launch *l, const struct revoff_launch_config *c)
 		return fail_driver(drv, r, "cuFuncSetAttribute",
 				   "kernel %s: %u bytes of shared memory",
 				   l->kernel->name, c->shared);
-	l->stream = c->stream;
-	if (!l->stream) {
-		l->own_stream = 1;
-		l->stream = take_stream(l->device, &r);
-		if (r) {
-			l->stream = NULL;
-			return fail_driver(drv, r, "cuStreamCreate",
-					   "kernel %s", l->kernel->name);
-		}
+	/* Registering took a stream of ours, if one was free. */
+	if (!l->stream && !c->stream)
+		r = drv->cuStreamCreate(&l->stream, CU_STREAM_NON_BLOCKING);
+	if (r) {
+		l->stream = NULL;
+		return fail_driver(drv, r, "cuStreamCreate", "kernel %s",
+				   l->kernel->name);
 	}
+	l->run_stream = c->stream ? c->stream : l->stream;
 	l->start_ns = l->active_ns = now_ns();
 	r = drv->cuLaunchKernel(l->kernel->function, c->grid[0], c->grid[1],
 				c->grid[2], c->block[0], c->block[1],
-				c->block[2], c->shared, l->stream, c->params,
-				NULL);
+				c->block[2], c->shared, l->run_stream,
+				c->params, NULL);
 	if (!r)
 		return 0;
 	device_result(l->device, r, "cuLaunchKernel", l->kernel->name);
@@ -224,12 +208,15 @@ static int start(struct revoff_kernel *kernel,
 		 struct revoff_launch **out)
 {
 	struct revoff_image *image = kernel->image;
-	struct revoff_launch *l = take_launch(kernel);
+	struct revoff_launch *l;
 	int rc;
 
+	pthread_mutex_lock(&image->device->lock);
+	l = take_launch(kernel);
+	rc = l ? register_launch(l) : REVOFF_ENOMEM;
+	pthread_mutex_unlock(&image->device->lock);
 	if (!l)
-		return REVOFF_ENOMEM;
-	rc = register_launch(l);
+		return rc;
 	if (!rc) {
 		/* Nobody reads the control words between launches. */
 		if (image->control)
@@ -320,9 +307,8 @@ static void report_missed(struct revoff_launch *l)
 #define MAX_ODD_ANSWERS 5000
 
 /* 1 ended, 0 runs, negative: the device failed. */
-int launch_ask_stream(struct revoff_launch *l)
+static int note_result(struct revoff_launch *l, CUresult r, const char *entry)
 {
-	CUresult r = l->device->drv->cuStreamQuery(l->stream);
 	int gone = 1;
 
 	if (r == CUDA_ERROR_NOT_READY) {
@@ -330,7 +316,7 @@ int launch_ask_stream(struct revoff_launch *l)
 		return 0;
 	}
 	if (r) {
-		device_result(l->device, r, "cuStreamQuery", l->kernel->name);
+		device_result(l->device, r, entry, l->kernel->name);
 		gone = l->device->lost || ++l->odd_answers > MAX_ODD_ANSWERS;
 	}
 	if (gone) {
@@ -349,6 +335,12 @@ int launch_ask_stream(struct revoff_launch *l)
 		    error_slot()->driver_name, (unsigned long long)l->calls,
 		    error_slot()->text);
 	return error_slot()->code;
+}
+
+int launch_ask_stream(struct revoff_launch *l)
+{
+	return note_result(l, l->device->drv->cuStreamQuery(l->run_stream),
+			   "cuStreamQuery");
 }
 
 /* ---- waiting ---------------------------------------------------------------- */
@@ -642,7 +634,13 @@ REVOFF_API int revoff_run(struct revoff_kernel *kernel,
 		device_leave(d);
 		return rc;
 	}
-	rc = wait_for(l, timeout_ns);
+	/* Nothing to serve and no limit: a plain launch and synchronise. */
+	rc = 0;
+	if (!l->image->connected && timeout_ns == UINT64_MAX)
+		rc = note_result(l, d->drv->cuStreamSynchronize(l->run_stream),
+				 "cuStreamSynchronize");
+	if (!rc)
+		rc = wait_for(l, timeout_ns);
 	if (!rc) {
 		timed_out = 1;
 		revoff_launch_abort(l, REVOFF_ABORT_TIMEOUT);

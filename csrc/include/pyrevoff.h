@@ -49,36 +49,38 @@ __device__ inline bool aborted()
 }
 
 /* Data that the handler reads: it gets a read-only array of n elements. */
-template <class T> struct to {
-	const T *data;
+template <class Type_> struct to {
+	const Type_ *data;
 	revoff_u64 n;
-	__device__ to(const T *pointer, revoff_u64 count)
+	__device__ to(const Type_ *pointer, revoff_u64 count)
 	    : data(pointer), n(count)
 	{
 	}
 };
 /* Data that the handler fills; what it leaves alone comes back as it was. */
-template <class T> struct from {
-	T *data;
+template <class Type_> struct from {
+	Type_ *data;
 	revoff_u64 n;
-	__device__ from(T *pointer, revoff_u64 count) : data(pointer), n(count)
+	__device__ from(Type_ *pointer, revoff_u64 count)
+	    : data(pointer), n(count)
 	{
 	}
 };
 /* Data that the handler reads and changes. */
-template <class T> struct tofrom {
-	T *data;
+template <class Type_> struct tofrom {
+	Type_ *data;
 	revoff_u64 n;
-	__device__ tofrom(T *pointer, revoff_u64 count)
+	__device__ tofrom(Type_ *pointer, revoff_u64 count)
 	    : data(pointer), n(count)
 	{
 	}
 };
 /* Scratch memory for the handler: zeros, and nothing is copied back. */
-template <class T> struct alloc {
-	T *data;
+template <class Type_> struct alloc {
+	Type_ *data;
 	revoff_u64 n;
-	__device__ alloc(T *pointer, revoff_u64 count) : data(pointer), n(count)
+	__device__ alloc(Type_ *pointer, revoff_u64 count)
+	    : data(pointer), n(count)
 	{
 	}
 };
@@ -138,17 +140,18 @@ __device__ inline void copy(void *to, const void *from, revoff_u64 n)
 }
 
 /* The alignment of T as a kind word carries it. */
-template <revoff_u64 A> struct log2_of {
-	static constexpr unsigned value = 1 + log2_of<A / 2>::value;
+template <revoff_u64 Args_> struct log2_of {
+	static constexpr unsigned value = 1 + log2_of<Args_ / 2>::value;
 };
 template <> struct log2_of<1> {
 	static constexpr unsigned value = 0;
 };
-template <class T, unsigned K> struct aligned_kind {
-	static constexpr revoff_u16 value = K | log2_of<alignof(T)>::value << 8;
+template <class Type_, unsigned Kind_> struct aligned_kind {
+	static constexpr revoff_u16 value = Kind_ |
+					    log2_of<alignof(Type_)>::value << 8;
 };
-template <class T> struct bytes_of {
-	static constexpr revoff_u64 value = sizeof(T);
+template <class Type_> struct bytes_of {
+	static constexpr revoff_u64 value = sizeof(Type_);
 };
 template <> struct bytes_of<void> {
 	static constexpr revoff_u64 value = 0;
@@ -159,8 +162,8 @@ template <> struct bytes_of<void> {
  * 16-byte stores: each store is a PCIe write that the publishing fence has to
  * wait for.
  */
-template <unsigned N> struct filler {
-	static constexpr unsigned room_for = (N + 4) / 4 * 4;
+template <unsigned Count_> struct filler {
+	static constexpr unsigned room_for = (Count_ + 4) / 4 * 4;
 	revoff_packet *p;
 	unsigned i;
 	revoff_u32 used;
@@ -218,16 +221,16 @@ template <unsigned N> struct filler {
 	}
 	__device__ void flush()
 	{
-		if constexpr (N > 0) {
+		if constexpr (Count_ > 0) {
 			REVOFF_UNROLL
-			for (unsigned k = 0; k < N; k += 2) {
+			for (unsigned k = 0; k < Count_; k += 2) {
 				((pair *)p->addrs)[k / 2] =
 					pair{ address[k], address[k + 1] };
 				((pair *)p->sizes)[k / 2] =
 					pair{ size[k], size[k + 1] };
 			}
 			REVOFF_UNROLL
-			for (unsigned k = 0; k < N; k += 4)
+			for (unsigned k = 0; k < Count_; k += 4)
 				((revoff_u64 *)p->kinds)[k / 4] =
 					kind[k] | kind[k + 1] << 16 |
 					kind[k + 2] << 32 | kind[k + 3] << 48;
@@ -247,100 +250,114 @@ template <unsigned N> struct filler {
 	}
 };
 
-template <class T> struct pass {
-	template <class F> __device__ static void fill(F &f, const T &v)
+template <class Type_> struct pass {
+	template <class Call_>
+	__device__ static void fill(Call_ &f, const Type_ &v)
 	{
-		if constexpr (sizeof(T) <= 8) {
+		if constexpr (sizeof(Type_) <= 8) {
 			revoff_u64 word = 0;
 			/* Byte by byte: no aliasing, no padding surprise. */
-			for (unsigned k = 0; k < sizeof(T); ++k)
+			for (unsigned k = 0; k < sizeof(Type_); ++k)
 				((char *)&word)[k] = ((const char *)&v)[k];
-			f.item(word, sizeof(T), REVOFF_MAP_FIRSTPRIVATE_INT);
+			f.item(word, sizeof(Type_),
+			       REVOFF_MAP_FIRSTPRIVATE_INT);
 		} else {
-			revoff_u8 *r = f.room(sizeof(T));
+			revoff_u8 *r = f.room(sizeof(Type_));
 			if (r)
-				copy(r, &v, sizeof(T));
-			f.item((revoff_u64)r, sizeof(T),
-			       aligned_kind<T, REVOFF_MAP_FIRSTPRIVATE>::value);
+				copy(r, &v, sizeof(Type_));
+			f.item((revoff_u64)r, sizeof(Type_),
+			       aligned_kind<Type_,
+					    REVOFF_MAP_FIRSTPRIVATE>::value);
 		}
 	}
-	template <class F> __device__ static void back(F &f, const T &)
+	template <class Call_>
+	__device__ static void back(Call_ &f, const Type_ &)
 	{
 		++f.i;
 	}
 };
-template <class T> struct pass<to<T>> {
-	template <class F> __device__ static void fill(F &f, const to<T> &v)
+template <class Type_> struct pass<to<Type_>> {
+	template <class Call_>
+	__device__ static void fill(Call_ &f, const to<Type_> &v)
 	{
-		f.data(v.data, v.n * sizeof(T),
-		       aligned_kind<T, REVOFF_MAP_FORCE_TO>::value, stage_in,
-		       true);
+		f.data(v.data, v.n * sizeof(Type_),
+		       aligned_kind<Type_, REVOFF_MAP_FORCE_TO>::value,
+		       stage_in, true);
 	}
-	template <class F> __device__ static void back(F &f, const to<T> &)
+	template <class Call_>
+	__device__ static void back(Call_ &f, const to<Type_> &)
 	{
 		++f.i;
 	}
 };
-template <class T> struct pass<from<T>> {
-	template <class F> __device__ static void fill(F &f, const from<T> &v)
+template <class Type_> struct pass<from<Type_>> {
+	template <class Call_>
+	__device__ static void fill(Call_ &f, const from<Type_> &v)
 	{
-		f.data(v.data, v.n * sizeof(T),
-		       aligned_kind<T, REVOFF_MAP_FORCE_FROM>::value,
+		f.data(v.data, v.n * sizeof(Type_),
+		       aligned_kind<Type_, REVOFF_MAP_FORCE_FROM>::value,
 		       stage_back, true);
 	}
-	template <class F> __device__ static void back(F &f, const from<T> &v)
+	template <class Call_>
+	__device__ static void back(Call_ &f, const from<Type_> &v)
 	{
-		f.back(v.data, v.n * sizeof(T));
+		f.back(v.data, v.n * sizeof(Type_));
 	}
 };
-template <class T> struct pass<tofrom<T>> {
-	template <class F> __device__ static void fill(F &f, const tofrom<T> &v)
+template <class Type_> struct pass<tofrom<Type_>> {
+	template <class Call_>
+	__device__ static void fill(Call_ &f, const tofrom<Type_> &v)
 	{
-		f.data(v.data, v.n * sizeof(T),
-		       aligned_kind<T, REVOFF_MAP_FORCE_TOFROM>::value,
+		f.data(v.data, v.n * sizeof(Type_),
+		       aligned_kind<Type_, REVOFF_MAP_FORCE_TOFROM>::value,
 		       stage_back, true);
 	}
-	template <class F> __device__ static void back(F &f, const tofrom<T> &v)
+	template <class Call_>
+	__device__ static void back(Call_ &f, const tofrom<Type_> &v)
 	{
-		f.back(v.data, v.n * sizeof(T));
+		f.back(v.data, v.n * sizeof(Type_));
 	}
 };
-template <class T> struct pass<alloc<T>> {
-	template <class F> __device__ static void fill(F &f, const alloc<T> &v)
+template <class Type_> struct pass<alloc<Type_>> {
+	template <class Call_>
+	__device__ static void fill(Call_ &f, const alloc<Type_> &v)
 	{
-		f.data(v.data, v.n * sizeof(T),
-		       aligned_kind<T, REVOFF_MAP_FORCE_ALLOC>::value, 0,
+		f.data(v.data, v.n * sizeof(Type_),
+		       aligned_kind<Type_, REVOFF_MAP_FORCE_ALLOC>::value, 0,
 		       false);
 	}
-	template <class F> __device__ static void back(F &f, const alloc<T> &)
+	template <class Call_>
+	__device__ static void back(Call_ &f, const alloc<Type_> &)
 	{
 		++f.i;
 	}
 };
 template <> struct pass<str> {
-	template <class F> __device__ static void fill(F &f, const str &v)
+	template <class Call_>
+	__device__ static void fill(Call_ &f, const str &v)
 	{
 		f.data(v.data, v.n, REVOFF_MAP_FORCE_TO, stage_in, true);
 	}
-	template <class F> __device__ static void back(F &f, const str &)
+	template <class Call_>
+	__device__ static void back(Call_ &f, const str &)
 	{
 		++f.i;
 	}
 };
 
 /* From lock to release.  result is written only on success. */
-template <class R, class... A>
+template <class Result_, class... Args_>
 __device__ inline status call_locked(revoff_gate *gate, revoff_descriptor *fn,
-				     R *result, const A &...args)
+				     Result_ *result, const Args_ &...args)
 {
-	constexpr bool large = bytes_of<R>::value > 8;
+	constexpr bool large = bytes_of<Result_>::value > 8;
 	revoff_mailbox *m = __gomp_rev_offload_var;
 	revoff_packet *p = &m->packet;
-	filler<sizeof...(A) + large> f(p);
-	(pass<A>::fill(f, args), ...);
+	filler<sizeof...(Args_) + large> f(p);
+	(pass<Args_>::fill(f, args), ...);
 	if constexpr (large)
-		f.item((revoff_u64)f.room(sizeof(R)), sizeof(R),
-		       aligned_kind<R, REVOFF_MAP_FORCE_FROM>::value);
+		f.item((revoff_u64)f.room(sizeof(Result_)), sizeof(Result_),
+		       aligned_kind<Result_, REVOFF_MAP_FORCE_FROM>::value);
 	if (!f.fits) {
 		wire::release(gate);
 		return (status)wire::missed(fn, REVOFF_TOOBIG);
@@ -358,22 +375,23 @@ __device__ inline status call_locked(revoff_gate *gate, revoff_descriptor *fn,
 	}
 	if (a.status == REVOFF_OK) {
 		f.i = 0;
-		(pass<A>::back(f, args), ...);
+		(pass<Args_>::back(f, args), ...);
 		if constexpr (large)
-			copy(result, (const void *)f.address[f.i], sizeof(R));
-		else if constexpr (!same<R, void>::value)
-			for (unsigned k = 0; k < sizeof(R); ++k)
+			copy(result, (const void *)f.address[f.i],
+			     sizeof(Result_));
+		else if constexpr (!same<Result_, void>::value)
+			for (unsigned k = 0; k < sizeof(Result_); ++k)
 				((char *)result)[k] = ((char *)&a.result)[k];
 	}
 	wire::release(gate);
 	return (status)a.status;
 }
 
-template <class R, class... A>
-__device__ inline status call(revoff_descriptor *fn, R *result,
-			      const A &...args)
+template <class Result_, class... Args_>
+__device__ inline status call(revoff_descriptor *fn, Result_ *result,
+			      const Args_ &...args)
 {
-	static_assert(sizeof...(A) + (bytes_of<R>::value > 8) <=
+	static_assert(sizeof...(Args_) + (bytes_of<Result_>::value > 8) <=
 			      REVOFF_PACKET_MAPS,
 		      "a reverse function takes at most 32 arguments");
 	if (!wire::connected())
@@ -382,34 +400,36 @@ __device__ inline status call(revoff_descriptor *fn, R *result,
 	wire::each_lane([&] {
 		revoff_gate *gate;
 		if (wire::acquire(&gate))
-			s = call_locked<R, A...>(gate, fn, result, args...);
+			s = call_locked<Result_, Args_...>(gate, fn, result,
+							   args...);
 	});
 	return s;
 }
 
-template <class F, class S> struct function;
+template <class Call_, class Sig_> struct function;
 
-template <class F, class... A> struct function<F, void(A...)> {
-	__device__ void operator()(A... args) const
+template <class Call_, class... Args_> struct function<Call_, void(Args_...)> {
+	__device__ void operator()(Args_... args) const
 	{
-		call<void>(F::self(), (void *)0, args...);
+		call<void>(Call_::self(), (void *)0, args...);
 	}
-	__device__ status try_call(A... args) const
+	__device__ status try_call(Args_... args) const
 	{
-		return call<void>(F::self(), (void *)0, args...);
+		return call<void>(Call_::self(), (void *)0, args...);
 	}
 };
 
-template <class F, class R, class... A> struct function<F, R(A...)> {
-	__device__ R operator()(A... args) const
+template <class Call_, class Result_, class... Args_>
+struct function<Call_, Result_(Args_...)> {
+	__device__ Result_ operator()(Args_... args) const
 	{
-		R result{};
-		call<R>(F::self(), &result, args...);
+		Result_ result{};
+		call<Result_>(Call_::self(), &result, args...);
 		return result;
 	}
-	__device__ status try_call(R *result, A... args) const
+	__device__ status try_call(Result_ *result, Args_... args) const
 	{
-		return call<R>(F::self(), result, args...);
+		return call<Result_>(Call_::self(), result, args...);
 	}
 };
 

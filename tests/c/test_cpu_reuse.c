@@ -5,11 +5,10 @@
  */
 #include "cpu_module.h"
 
-static const char source[] =
-	"extern \"C\" __global__ void k(unsigned *n) {\n"
-	"	if (threadIdx.x % 2) __nanosleep(1);\n"
-	"	atomicAdd(n, 1u);\n"
-	"} REVOFF_CPU_KERNEL(k)\n";
+static const char source[] = "extern \"C\" __global__ void k(unsigned *n) {\n"
+			     "	if (threadIdx.x % 2) __nanosleep(1);\n"
+			     "	atomicAdd(n, 1u);\n"
+			     "} REVOFF_CPU_KERNEL(k)\n";
 
 int main(void)
 {

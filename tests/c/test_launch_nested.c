@@ -3,7 +3,6 @@
  * Description: what a handler may do on its own device while the kernel waits
  * (copy, allocate, free, map) works; what would wait for that kernel (launch,
  * load, a new kernel, close) is refused at once instead of hanging (V14).
- * Other devices are free to it.
  * Images: typed
  * Covers: V14
  */

@@ -89,57 +89,60 @@ REVOFF_CPU_EXPORT extern const struct revoff_cpu_module __revoff_cpu_module = {
 
 /* ---- kernels ------------------------------------------------------------- */
 
-template <class... P> struct revoff_cpu_params {
-	static constexpr size_t count = sizeof...(P);
+template <class... Params_> struct revoff_cpu_params {
+	static constexpr size_t count = sizeof...(Params_);
 
 	struct table {
-		struct revoff_cpu_param at[sizeof...(P) + 1] = {};
+		struct revoff_cpu_param at[sizeof...(Params_) + 1] = {};
 		size_t bytes = 0;
 	};
-	template <class T> static constexpr unsigned type_of()
+	template <class Type_> static constexpr unsigned type_of()
 	{
-		return std::is_pointer<T>::value	  ? REVOFF_CPU_POINTER
-		       : std::is_floating_point<T>::value ? REVOFF_CPU_FLOAT
-		       : std::is_integral<T>::value || std::is_enum<T>::value
+		return std::is_pointer<Type_>::value ? REVOFF_CPU_POINTER
+		       : std::is_floating_point<Type_>::value ? REVOFF_CPU_FLOAT
+		       : std::is_integral<Type_>::value ||
+				       std::is_enum<Type_>::value
 			       ? REVOFF_CPU_INTEGER
 			       : REVOFF_CPU_OTHER;
 	}
-	template <class T> static constexpr void put(table &t, size_t &n)
+	template <class Type_> static constexpr void put(table &t, size_t &n)
 	{
-		t.bytes = (t.bytes + alignof(T) - 1) / alignof(T) * alignof(T);
+		t.bytes = (t.bytes + alignof(Type_) - 1) / alignof(Type_) *
+			  alignof(Type_);
 		t.at[n].offset = t.bytes;
-		t.at[n].size = sizeof(T);
-		t.at[n].type = type_of<T>();
-		t.bytes += sizeof(T);
+		t.at[n].size = sizeof(Type_);
+		t.at[n].type = type_of<Type_>();
+		t.bytes += sizeof(Type_);
 		++n;
 	}
 	static constexpr table make()
 	{
 		table t;
 		size_t n = 0;
-		(put<P>(t, n), ...);
+		(put<Params_>(t, n), ...);
 		(void)n;
 		return t;
 	}
 };
 
 template <auto Kernel> struct revoff_cpu_thunk;
-template <class... P, void (*Kernel)(P...)> struct revoff_cpu_thunk<Kernel> {
-	static_assert((!std::is_reference<P>::value && ...),
+template <class... Params_, void (*Kernel)(Params_...)>
+struct revoff_cpu_thunk<Kernel> {
+	static_assert((!std::is_reference<Params_>::value && ...),
 		      "a kernel's parameters cannot be references");
 
-	using params = revoff_cpu_params<P...>;
+	using params = revoff_cpu_params<Params_...>;
 	static constexpr typename params::table table = params::make();
 
-	template <size_t... I>
-	static void call(const char *block, std::index_sequence<I...>)
+	template <size_t... Index_>
+	static void call(const char *block, std::index_sequence<Index_...>)
 	{
 		(void)block;
-		Kernel(*(const P *)(block + table.at[I].offset)...);
+		Kernel(*(const Params_ *)(block + table.at[Index_].offset)...);
 	}
 	static void run(const void *block)
 	{
-		constexpr auto each = std::index_sequence_for<P...>{};
+		constexpr auto each = std::index_sequence_for<Params_...>{};
 #if defined(__cpp_exceptions)
 		/* Nothing is above a kernel that could catch it. */
 		try {
@@ -175,19 +178,19 @@ template <class... P, void (*Kernel)(P...)> struct revoff_cpu_thunk<Kernel> {
 /* ---- memory -------------------------------------------------------------- */
 
 /* extern __shared__ T x[]; in a function becomes T *x = this. */
-template <class T> inline T *revoff_cpu_dynamic_shared()
+template <class Type_> inline Type_ *revoff_cpu_dynamic_shared()
 {
-	return (T *)__revoff_cpu_dynamic;
+	return (Type_ *)__revoff_cpu_dynamic;
 }
 /* ... and at namespace scope an object that acts as the array. */
-template <class T> struct revoff_cpu_dynamic_array {
-	operator T *() const
+template <class Type_> struct revoff_cpu_dynamic_array {
+	operator Type_ *() const
 	{
-		return (T *)__revoff_cpu_dynamic;
+		return (Type_ *)__revoff_cpu_dynamic;
 	}
-	T *operator&() const
+	Type_ *operator&() const
 	{
-		return (T *)__revoff_cpu_dynamic;
+		return (Type_ *)__revoff_cpu_dynamic;
 	}
 };
 
@@ -217,39 +220,39 @@ inline unsigned __isConstant(const void *)
 	return 0;
 }
 
-template <class T> inline T __ldg(const T *p)
+template <class Type_> inline Type_ __ldg(const Type_ *p)
 {
 	return *p;
 }
-template <class T> inline T __ldca(const T *p)
+template <class Type_> inline Type_ __ldca(const Type_ *p)
 {
 	return *p;
 }
-template <class T> inline T __ldcg(const T *p)
+template <class Type_> inline Type_ __ldcg(const Type_ *p)
 {
 	return *p;
 }
-template <class T> inline T __ldcs(const T *p)
+template <class Type_> inline Type_ __ldcs(const Type_ *p)
 {
 	return *p;
 }
-template <class T> inline T __ldcv(const T *p)
+template <class Type_> inline Type_ __ldcv(const Type_ *p)
 {
-	return *(const volatile T *)p;
+	return *(const volatile Type_ *)p;
 }
-template <class T> inline void __stcg(T *p, T v)
+template <class Type_> inline void __stcg(Type_ *p, Type_ v)
 {
 	*p = v;
 }
-template <class T> inline void __stcs(T *p, T v)
+template <class Type_> inline void __stcs(Type_ *p, Type_ v)
 {
 	*p = v;
 }
-template <class T> inline void __stwb(T *p, T v)
+template <class Type_> inline void __stwb(Type_ *p, Type_ v)
 {
 	*p = v;
 }
-template <class T> inline void __stwt(T *p, T v)
+template <class Type_> inline void __stwt(Type_ *p, Type_ v)
 {
 	*p = v;
 }
@@ -393,16 +396,18 @@ inline int __all_sync(unsigned mask, int predicate)
 	return revoff_cpu_ballot(mask, predicate, &came) == came;
 }
 
-template <class T> inline unsigned long long revoff_cpu_word(T v)
+template <class Type_> inline unsigned long long revoff_cpu_word(Type_ v)
 {
-	static_assert(sizeof(T) <= 8 && std::is_trivially_copyable<T>::value,
+	static_assert(sizeof(Type_) <= 8 &&
+			      std::is_trivially_copyable<Type_>::value,
 		      "a warp operation takes values of at most 8 bytes");
 	unsigned long long word = 0;
 	__builtin_memcpy(&word, &v, sizeof(v));
 	return word;
 }
 /* The value of lane `from`, or one's own if that lane is not there. */
-template <class T> inline T revoff_cpu_get(unsigned mask, T v, int from)
+template <class Type_>
+inline Type_ revoff_cpu_get(unsigned mask, Type_ v, int from)
 {
 	unsigned long long values[REVOFF_CPU_WARP];
 	unsigned came = __revoff_cpu_runtime->meet(mask, revoff_cpu_shuffle,
@@ -411,37 +416,39 @@ template <class T> inline T revoff_cpu_get(unsigned mask, T v, int from)
 		__builtin_memcpy(&v, &values[from], sizeof(v));
 	return v;
 }
-template <class T>
-inline T __shfl_sync(unsigned mask, T v, int lane, int width = 32)
+template <class Type_>
+inline Type_ __shfl_sync(unsigned mask, Type_ v, int lane, int width = 32)
 {
 	int self = (int)__revoff_cpu_runtime->lane();
 	return revoff_cpu_get(mask, v,
 			      (self & ~(width - 1)) | (lane & (width - 1)));
 }
-template <class T>
-inline T __shfl_up_sync(unsigned mask, T v, unsigned delta, int width = 32)
+template <class Type_>
+inline Type_ __shfl_up_sync(unsigned mask, Type_ v, unsigned delta,
+			    int width = 32)
 {
 	int self = (int)__revoff_cpu_runtime->lane();
 	bool there = (unsigned)(self & (width - 1)) >= delta;
 	return revoff_cpu_get(mask, v, there ? self - (int)delta : -1);
 }
-template <class T>
-inline T __shfl_down_sync(unsigned mask, T v, unsigned delta, int width = 32)
+template <class Type_>
+inline Type_ __shfl_down_sync(unsigned mask, Type_ v, unsigned delta,
+			      int width = 32)
 {
 	int self = (int)__revoff_cpu_runtime->lane();
 	bool there = (self & (width - 1)) + (unsigned long long)delta <
 		     (unsigned long long)width;
 	return revoff_cpu_get(mask, v, there ? self + (int)delta : -1);
 }
-template <class T>
-inline T __shfl_xor_sync(unsigned mask, T v, int bits, int width = 32)
+template <class Type_>
+inline Type_ __shfl_xor_sync(unsigned mask, Type_ v, int bits, int width = 32)
 {
 	int self = (int)__revoff_cpu_runtime->lane(), from = self ^ bits;
 	/* A lane of a later group is out of reach, of an earlier one not. */
 	bool there = from >= 0 && from <= (self | (width - 1)) && from < 32;
 	return revoff_cpu_get(mask, v, there ? from : -1);
 }
-template <class T> inline unsigned __match_any_sync(unsigned mask, T v)
+template <class Type_> inline unsigned __match_any_sync(unsigned mask, Type_ v)
 {
 	unsigned long long values[REVOFF_CPU_WARP], mine = revoff_cpu_word(v);
 	unsigned r = 0, came = __revoff_cpu_runtime->meet(
@@ -452,8 +459,8 @@ template <class T> inline unsigned __match_any_sync(unsigned mask, T v)
 	}
 	return r;
 }
-template <class T>
-inline unsigned __match_all_sync(unsigned mask, T v, int *all)
+template <class Type_>
+inline unsigned __match_all_sync(unsigned mask, Type_ v, int *all)
 {
 	unsigned long long values[REVOFF_CPU_WARP], mine = revoff_cpu_word(v);
 	unsigned came = __revoff_cpu_runtime->meet(mask, revoff_cpu_match, mine,
@@ -463,22 +470,24 @@ inline unsigned __match_all_sync(unsigned mask, T v, int *all)
 		*all &= values[__builtin_ctz(rest)] == mine;
 	return *all ? came : 0;
 }
-template <class T, class F> inline T revoff_cpu_fold(unsigned mask, T v, F fold)
+template <class Type_, class Call_>
+inline Type_ revoff_cpu_fold(unsigned mask, Type_ v, Call_ fold)
 {
 	unsigned long long values[REVOFF_CPU_WARP];
 	unsigned came = __revoff_cpu_runtime->meet(mask, revoff_cpu_reduce,
 						   revoff_cpu_word(v), values);
-	T r = (T)values[__builtin_ctz(came)];
+	Type_ r = (Type_)values[__builtin_ctz(came)];
 	for (unsigned rest = came & (came - 1); rest; rest &= rest - 1)
-		r = fold(r, (T)values[__builtin_ctz(rest)]);
+		r = fold(r, (Type_)values[__builtin_ctz(rest)]);
 	return r;
 }
-#define REVOFF_CPU_REDUCE(name, T, expression)                      \
-	inline T __reduce_##name##_sync(unsigned mask, T v)         \
-	{                                                           \
-		return revoff_cpu_fold(mask, v, [](T a, T b) -> T { \
-			return expression;                          \
-		});                                                 \
+#define REVOFF_CPU_REDUCE(name, Type_, expression)                     \
+	inline Type_ __reduce_##name##_sync(unsigned mask, Type_ v)    \
+	{                                                              \
+		return revoff_cpu_fold(mask, v,                        \
+				       [](Type_ a, Type_ b) -> Type_ { \
+					       return expression;      \
+				       });                             \
 	}
 REVOFF_CPU_REDUCE(add, unsigned, a + b)
 REVOFF_CPU_REDUCE(min, unsigned, b < a ? b : a)

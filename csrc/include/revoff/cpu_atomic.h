@@ -7,10 +7,11 @@
 #define REVOFF_CPU_ATOMIC_H
 
 /* p becomes expression(old, v); gives the old value. */
-template <class T, class F> inline T revoff_cpu_update(T *p, T v, F next)
+template <class Type_, class Call_>
+inline Type_ revoff_cpu_update(Type_ *p, Type_ v, Call_ next)
 {
-	static_assert(sizeof(T) == 4 || sizeof(T) == 8, "4 or 8 bytes");
-	T old, wanted;
+	static_assert(sizeof(Type_) == 4 || sizeof(Type_) == 8, "4 or 8 bytes");
+	Type_ old, wanted;
 	__atomic_load(p, &old, __ATOMIC_RELAXED);
 	do
 		wanted = next(old, v);
@@ -20,25 +21,27 @@ template <class T, class F> inline T revoff_cpu_update(T *p, T v, F next)
 }
 
 /* Each function in its three scopes, which are one here. */
-#define REVOFF_CPU_SCOPES(name, T, body)  \
-	inline T name(T *p, T v)          \
-	{                                 \
-		return body;              \
-	}                                 \
-	inline T name##_block(T *p, T v)  \
-	{                                 \
-		return body;              \
-	}                                 \
-	inline T name##_system(T *p, T v) \
-	{                                 \
-		return body;              \
+#define REVOFF_CPU_SCOPES(name, Type_, body)          \
+	inline Type_ name(Type_ *p, Type_ v)          \
+	{                                             \
+		return body;                          \
+	}                                             \
+	inline Type_ name##_block(Type_ *p, Type_ v)  \
+	{                                             \
+		return body;                          \
+	}                                             \
+	inline Type_ name##_system(Type_ *p, Type_ v) \
+	{                                             \
+		return body;                          \
 	}
-#define REVOFF_CPU_FETCH(name, fetch, T) \
-	REVOFF_CPU_SCOPES(name, T, fetch(p, v, __ATOMIC_RELAXED))
-#define REVOFF_CPU_UPDATE(name, T, expression)                                 \
-	REVOFF_CPU_SCOPES(name, T, revoff_cpu_update(p, v, [](T o, T n) -> T { \
-				  return expression;                           \
-			  }))
+#define REVOFF_CPU_FETCH(name, fetch, Type_) \
+	REVOFF_CPU_SCOPES(name, Type_, fetch(p, v, __ATOMIC_RELAXED))
+#define REVOFF_CPU_UPDATE(name, Type_, expression)                          \
+	REVOFF_CPU_SCOPES(name, Type_,                                      \
+			  revoff_cpu_update(p, v,                           \
+					    [](Type_ o, Type_ n) -> Type_ { \
+						    return expression;      \
+					    }))
 
 REVOFF_CPU_FETCH(atomicAdd, __atomic_fetch_add, int)
 REVOFF_CPU_FETCH(atomicAdd, __atomic_fetch_add, unsigned)
@@ -74,18 +77,18 @@ REVOFF_CPU_FETCH(atomicXor, __atomic_fetch_xor, unsigned long long)
 #undef REVOFF_CPU_FETCH
 #undef REVOFF_CPU_SCOPES
 
-#define REVOFF_CPU_CAS(name, T)                                     \
-	inline T name(T *p, T expected, T v)                        \
+#define REVOFF_CPU_CAS(name, Type_)                                 \
+	inline Type_ name(Type_ *p, Type_ expected, Type_ v)        \
 	{                                                           \
 		__atomic_compare_exchange_n(p, &expected, v, false, \
 					    __ATOMIC_RELAXED,       \
 					    __ATOMIC_RELAXED);      \
 		return expected;                                    \
 	}
-#define REVOFF_CPU_CAS_SCOPES(T)           \
-	REVOFF_CPU_CAS(atomicCAS, T)       \
-	REVOFF_CPU_CAS(atomicCAS_block, T) \
-	REVOFF_CPU_CAS(atomicCAS_system, T)
+#define REVOFF_CPU_CAS_SCOPES(Type_)           \
+	REVOFF_CPU_CAS(atomicCAS, Type_)       \
+	REVOFF_CPU_CAS(atomicCAS_block, Type_) \
+	REVOFF_CPU_CAS(atomicCAS_system, Type_)
 REVOFF_CPU_CAS_SCOPES(int)
 REVOFF_CPU_CAS_SCOPES(unsigned)
 REVOFF_CPU_CAS_SCOPES(unsigned long long)

@@ -104,14 +104,14 @@ inline unsigned __usad(unsigned a, unsigned b, unsigned c)
  * Plain overloads, which beat std::min and std::max where a program says
  * "using namespace std".
  */
-#define REVOFF_CPU_MIN_MAX(T)            \
-	inline constexpr T min(T a, T b) \
-	{                                \
-		return b < a ? b : a;    \
-	}                                \
-	inline constexpr T max(T a, T b) \
-	{                                \
-		return a < b ? b : a;    \
+#define REVOFF_CPU_MIN_MAX(Type_)                    \
+	inline constexpr Type_ min(Type_ a, Type_ b) \
+	{                                            \
+		return b < a ? b : a;                \
+	}                                            \
+	inline constexpr Type_ max(Type_ a, Type_ b) \
+	{                                            \
+		return a < b ? b : a;                \
 	}
 REVOFF_CPU_MIN_MAX(int)
 REVOFF_CPU_MIN_MAX(unsigned)

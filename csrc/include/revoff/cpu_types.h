@@ -3,38 +3,38 @@
 #ifndef REVOFF_CPU_TYPES_H
 #define REVOFF_CPU_TYPES_H
 
-#define REVOFF_CPU_VECTOR(name, T, a2, a4)                   \
-	struct name##1                                       \
-	{                                                    \
-		T x;                                         \
-	};                                                   \
-	struct alignas(a2) name##2                           \
-	{                                                    \
-		T x, y;                                      \
-	};                                                   \
-	struct name##3                                       \
-	{                                                    \
-		T x, y, z;                                   \
-	};                                                   \
-	struct alignas(a4) name##4                           \
-	{                                                    \
-		T x, y, z, w;                                \
-	};                                                   \
-	constexpr name##1 make_##name##1(T x)                \
-	{                                                    \
-		return { x };                                \
-	}                                                    \
-	constexpr name##2 make_##name##2(T x, T y)           \
-	{                                                    \
-		return { x, y };                             \
-	}                                                    \
-	constexpr name##3 make_##name##3(T x, T y, T z)      \
-	{                                                    \
-		return { x, y, z };                          \
-	}                                                    \
-	constexpr name##4 make_##name##4(T x, T y, T z, T w) \
-	{                                                    \
-		return { x, y, z, w };                       \
+#define REVOFF_CPU_VECTOR(name, Type_, a2, a4)                               \
+	struct name##1                                                       \
+	{                                                                    \
+		Type_ x;                                                     \
+	};                                                                   \
+	struct alignas(a2) name##2                                           \
+	{                                                                    \
+		Type_ x, y;                                                  \
+	};                                                                   \
+	struct name##3                                                       \
+	{                                                                    \
+		Type_ x, y, z;                                               \
+	};                                                                   \
+	struct alignas(a4) name##4                                           \
+	{                                                                    \
+		Type_ x, y, z, w;                                            \
+	};                                                                   \
+	constexpr name##1 make_##name##1(Type_ x)                            \
+	{                                                                    \
+		return { x };                                                \
+	}                                                                    \
+	constexpr name##2 make_##name##2(Type_ x, Type_ y)                   \
+	{                                                                    \
+		return { x, y };                                             \
+	}                                                                    \
+	constexpr name##3 make_##name##3(Type_ x, Type_ y, Type_ z)          \
+	{                                                                    \
+		return { x, y, z };                                          \
+	}                                                                    \
+	constexpr name##4 make_##name##4(Type_ x, Type_ y, Type_ z, Type_ w) \
+	{                                                                    \
+		return { x, y, z, w };                                       \
 	}
 
 REVOFF_CPU_VECTOR(char, signed char, 2, 4)

@@ -51,19 +51,19 @@ namespace wire
  * older compilers get the instructions that it makes.
  */
 #if defined(REVOFF_CPU_DEVICE)
-template <class T> inline T load_relaxed(const T *p)
+template <class Type_> inline Type_ load_relaxed(const Type_ *p)
 {
 	return __atomic_load_n(p, __ATOMIC_RELAXED);
 }
-template <class T> inline T load_acquire(const T *p)
+template <class Type_> inline Type_ load_acquire(const Type_ *p)
 {
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
-template <class T> inline void store_relaxed(T *p, T v)
+template <class Type_> inline void store_relaxed(Type_ *p, Type_ v)
 {
 	__atomic_store_n(p, v, __ATOMIC_RELAXED);
 }
-template <class T> inline void store_release(T *p, T v)
+template <class Type_> inline void store_release(Type_ *p, Type_ v)
 {
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
@@ -99,6 +99,11 @@ inline void pause(unsigned)
 {
 	revoff_cpu_pause();
 }
+/* A wait is over: the CPU device's back-off starts anew. */
+inline void progress()
+{
+	revoff_cpu_progress();
+}
 inline bool is_global(const void *p)
 {
 	return revoff_cpu_is_global(p);
@@ -109,19 +114,19 @@ inline bool is_global(const void *p)
 #endif
 #if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1208
 #define REVOFF_SYS __NV_THREAD_SCOPE_SYSTEM
-template <class T> __device__ inline T load_relaxed(const T *p)
+template <class Type_> __device__ inline Type_ load_relaxed(const Type_ *p)
 {
-	return __nv_atomic_load_n((T *)p, __NV_ATOMIC_RELAXED, REVOFF_SYS);
+	return __nv_atomic_load_n((Type_ *)p, __NV_ATOMIC_RELAXED, REVOFF_SYS);
 }
-template <class T> __device__ inline T load_acquire(const T *p)
+template <class Type_> __device__ inline Type_ load_acquire(const Type_ *p)
 {
-	return __nv_atomic_load_n((T *)p, __NV_ATOMIC_ACQUIRE, REVOFF_SYS);
+	return __nv_atomic_load_n((Type_ *)p, __NV_ATOMIC_ACQUIRE, REVOFF_SYS);
 }
-template <class T> __device__ inline void store_relaxed(T *p, T v)
+template <class Type_> __device__ inline void store_relaxed(Type_ *p, Type_ v)
 {
 	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELAXED, REVOFF_SYS);
 }
-template <class T> __device__ inline void store_release(T *p, T v)
+template <class Type_> __device__ inline void store_release(Type_ *p, Type_ v)
 {
 	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELEASE, REVOFF_SYS);
 }
@@ -178,9 +183,9 @@ __device__ inline revoff_u32 load_acquire(const revoff_u32 *p)
 		     : "memory");
 	return v;
 }
-template <class T> __device__ inline void store_relaxed(T *p, T v)
+template <class Type_> __device__ inline void store_relaxed(Type_ *p, Type_ v)
 {
-	if (sizeof(T) == 8)
+	if (sizeof(Type_) == 8)
 		asm volatile("st.relaxed.sys.u64 [%0], %1;"
 			     :
 			     : "l"(p), "l"((revoff_u64)v)
@@ -261,16 +266,19 @@ __device__ inline void pause(unsigned ns)
 {
 	__nanosleep(ns);
 }
+__device__ inline void progress()
+{
+}
 __device__ inline bool is_global(const void *p)
 {
 	return __isGlobal(p);
 }
 #else
 /* nvcc's host pass only has to parse; nothing of this is ever called. */
-template <class T> __device__ T load_relaxed(const T *p);
-template <class T> __device__ T load_acquire(const T *p);
-template <class T> __device__ void store_relaxed(T *p, T v);
-template <class T> __device__ void store_release(T *p, T v);
+template <class Type_> __device__ Type_ load_relaxed(const Type_ *p);
+template <class Type_> __device__ Type_ load_acquire(const Type_ *p);
+template <class Type_> __device__ void store_relaxed(Type_ *p, Type_ v);
+template <class Type_> __device__ void store_release(Type_ *p, Type_ v);
 __device__ revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v);
 __device__ revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v);
 __device__ revoff_u32 local_acquire(const revoff_u32 *p);
@@ -279,6 +287,7 @@ __device__ void local_release(revoff_u32 *p, revoff_u32 v);
 __device__ revoff_u32 fetch_add(revoff_u32 *p, revoff_u32 v);
 __device__ void count(revoff_u32 *p);
 __device__ void pause(unsigned ns);
+__device__ void progress();
 __device__ bool is_global(const void *p);
 #endif
 
@@ -410,6 +419,7 @@ __device__ inline bool acquire(revoff_gate **g)
 	 */
 	if (__revoff_link.flags & REVOFF_LINK_LOCK)
 		exchange_sys(&__gomp_rev_offload_var->call.lock, 1u);
+	progress();
 	return true;
 }
 
@@ -461,6 +471,7 @@ __device__ inline answer exchange(revoff_mailbox *m, const void *fn)
 		pause(0);
 #endif
 	}
+	progress();
 	if ((state[1] & state[3] & REVOFF_ANSWER_MARK) == 0)
 		look(r, state);
 	return answer{ true, (revoff_i32)(state[1] & 0xffffffffu), state[2] };
@@ -471,7 +482,7 @@ __device__ inline answer exchange(revoff_mailbox *m, const void *fn)
  * the rest of them waits at a barrier, not at the lock.  Lanes elsewhere
  * (divergent code) form groups of their own; nobody waits for them.
  */
-template <class F> __device__ inline void each_lane(F f)
+template <class Call_> __device__ inline void each_lane(Call_ f)
 {
 #if defined(__CUDA_ARCH__)
 	unsigned mask = __activemask(), lane;

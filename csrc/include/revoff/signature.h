@@ -14,10 +14,10 @@
 namespace revoff
 {
 
-template <class T> struct to;
-template <class T> struct from;
-template <class T> struct tofrom;
-template <class T> struct alloc;
+template <class Type_> struct to;
+template <class Type_> struct from;
+template <class Type_> struct tofrom;
+template <class Type_> struct alloc;
 struct str;
 
 namespace detail
@@ -56,89 +56,92 @@ struct text {
 };
 
 /* <type_traits> does not exist under NVRTC. */
-template <class A, class B> struct same {
+template <class Args_, class Other_> struct same {
 	static constexpr bool value = false;
 };
-template <class A> struct same<A, A> {
+template <class Args_> struct same<Args_, Args_> {
 	static constexpr bool value = true;
 };
-template <class T> struct bare {
-	using type = T;
+template <class Type_> struct bare {
+	using type = Type_;
 };
-template <class T> struct bare<const T> {
-	using type = T;
+template <class Type_> struct bare<const Type_> {
+	using type = Type_;
 };
-template <class T> struct bare<volatile T> {
-	using type = T;
+template <class Type_> struct bare<volatile Type_> {
+	using type = Type_;
 };
-template <class T> struct bare<const volatile T> {
-	using type = T;
+template <class Type_> struct bare<const volatile Type_> {
+	using type = Type_;
 };
-template <class T> struct is_pointer {
+template <class Type_> struct is_pointer {
 	static constexpr bool value = false;
 };
-template <class T> struct is_pointer<T *> {
+template <class Type_> struct is_pointer<Type_ *> {
 	static constexpr bool value = true;
 };
 
-template <class T, bool E = __is_enum(T)> struct number_of {
-	using type = T;
+template <class Type_, bool IsEnum_ = __is_enum(Type_)> struct number_of {
+	using type = Type_;
 };
-template <class T> struct number_of<T, true> {
-	using type = __underlying_type(T);
+template <class Type_> struct number_of<Type_, true> {
+	using type = __underlying_type(Type_);
 };
 
-template <class T> struct is_integer {
+template <class Type_> struct is_integer {
 	static constexpr bool value =
-		same<T, char>::value || same<T, signed char>::value ||
-		same<T, unsigned char>::value || same<T, short>::value ||
-		same<T, unsigned short>::value || same<T, int>::value ||
-		same<T, unsigned>::value || same<T, long>::value ||
-		same<T, unsigned long>::value || same<T, long long>::value ||
-		same<T, unsigned long long>::value || same<T, wchar_t>::value ||
-		same<T, char16_t>::value || same<T, char32_t>::value;
+		same<Type_, char>::value || same<Type_, signed char>::value ||
+		same<Type_, unsigned char>::value ||
+		same<Type_, short>::value ||
+		same<Type_, unsigned short>::value || same<Type_, int>::value ||
+		same<Type_, unsigned>::value || same<Type_, long>::value ||
+		same<Type_, unsigned long>::value ||
+		same<Type_, long long>::value ||
+		same<Type_, unsigned long long>::value ||
+		same<Type_, wchar_t>::value || same<Type_, char16_t>::value ||
+		same<Type_, char32_t>::value;
 };
 
 /* Specialised by REVOFF_STRUCT. */
-template <class T> struct fields {
+template <class Type_> struct fields {
 	static constexpr bool known = false;
 	REVOFF_BOTH static constexpr void put(text &)
 	{
 	}
 };
 
-template <class T> struct value_of {
+template <class Type_> struct value_of {
 	REVOFF_BOTH static constexpr void put(text &t)
 	{
-		using N = typename number_of<T>::type;
-		if constexpr (same<N, bool>::value) {
+		using Count_ = typename number_of<Type_>::type;
+		if constexpr (same<Count_, bool>::value) {
 			t.put("b1");
-		} else if constexpr (is_integer<N>::value) {
-			t.put((N)-1 < (N)0 ? 'i' : 'u');
-			t.put((revoff_u64)sizeof(N));
-		} else if constexpr (same<N, float>::value) {
+		} else if constexpr (is_integer<Count_>::value) {
+			t.put((Count_)-1 < (Count_)0 ? 'i' : 'u');
+			t.put((revoff_u64)sizeof(Count_));
+		} else if constexpr (same<Count_, float>::value) {
 			t.put("f4");
-		} else if constexpr (same<N, double>::value) {
+		} else if constexpr (same<Count_, double>::value) {
 			t.put("f8");
-		} else if constexpr (is_pointer<N>::value) {
+		} else if constexpr (is_pointer<Count_>::value) {
 			t.put("p8");
 		} else {
 			static_assert(
-				__is_trivially_copyable(N),
+				__is_trivially_copyable(Count_),
 				"an argument or result of a reverse function must be trivially copyable");
 			static_assert(
-				sizeof(N) <= REVOFF_PACKET_PAYLOAD / 2,
+				sizeof(Count_) <= REVOFF_PACKET_PAYLOAD / 2,
 				"a by-value argument or result is larger than a packet: pass it as an array");
 			t.put('{');
-			if constexpr (fields<N>::known)
-				t.put(fields<N>::name());
+			if constexpr (fields<Count_>::known)
+				t.put(fields<Count_>::name());
 			t.put(':');
-			t.put((revoff_u64)sizeof(N));
+			t.put((revoff_u64)sizeof(Count_));
 			t.put(':');
-			t.put((revoff_u64)alignof(N));
+			t.put((revoff_u64)alignof(Count_));
 			revoff_u64 outer = t.at;
 			t.at = 0;
-			fields<N>::put(t);
+			fields<Count_>::put(t);
 			t.at = outer;
 			t.put('}');
 		}
@@ -148,21 +151,22 @@ template <class T> struct value_of {
 	}
 };
 
-template <class T, decltype(sizeof(0)) N> struct value_of<T[N]> {
+template <class Type_, decltype(sizeof(0)) Count_>
+struct value_of<Type_[Count_]> {
 	REVOFF_BOTH static constexpr void put(text &t)
 	{
-		value_of<typename bare<T>::type>::put(t);
+		value_of<typename bare<Type_>::type>::put(t);
 	}
 	REVOFF_BOTH static constexpr void extents(text &t)
 	{
 		t.put('[');
-		t.put((revoff_u64)N);
+		t.put((revoff_u64)Count_);
 		t.put(']');
-		value_of<T>::extents(t);
+		value_of<Type_>::extents(t);
 	}
 };
 
-template <class T>
+template <class Type_>
 REVOFF_BOTH constexpr void put_field(text &t, const char *name,
 				     revoff_u64 offset)
 {
@@ -171,40 +175,41 @@ REVOFF_BOTH constexpr void put_field(text &t, const char *name,
 	 * NVRTC has no offsetof: lay the fields out as the compiler does, and
 	 * let all_fields() check that they fill the struct.
 	 */
-	offset = (t.at + alignof(T) - 1) / alignof(T) * alignof(T);
-	t.at = offset + sizeof(T);
+	offset = (t.at + alignof(Type_) - 1) / alignof(Type_) * alignof(Type_);
+	t.at = offset + sizeof(Type_);
 #endif
 	t.put(';');
 	t.put(name);
 	t.put('=');
-	value_of<typename bare<T>::type>::put(t);
-	value_of<T>::extents(t);
+	value_of<typename bare<Type_>::type>::put(t);
+	value_of<Type_>::extents(t);
 	t.put('@');
 	t.put(offset);
 }
 
-template <class T> REVOFF_BOTH constexpr void all_fields(text &t)
+template <class Type_> REVOFF_BOTH constexpr void all_fields(text &t)
 {
 #ifdef __CUDACC_RTC__
-	if ((t.at + alignof(T) - 1) / alignof(T) * alignof(T) != sizeof(T))
+	if ((t.at + alignof(Type_) - 1) / alignof(Type_) * alignof(Type_) !=
+	    sizeof(Type_))
 		REVOFF_STRUCT_must_list_all_fields_in_order();
 #endif
 	(void)t;
 }
 
-template <class T> struct argument_of {
+template <class Type_> struct argument_of {
 	REVOFF_BOTH static constexpr void put(text &t)
 	{
-		value_of<typename bare<T>::type>::put(t);
+		value_of<typename bare<Type_>::type>::put(t);
 	}
 };
-#define REVOFF_ARRAY_ARGUMENT(map)                                \
-	template <class T> struct argument_of<map<T>> {           \
-		REVOFF_BOTH static constexpr void put(text &t)    \
-		{                                                 \
-			t.put(#map ":");                          \
-			value_of<typename bare<T>::type>::put(t); \
-		}                                                 \
+#define REVOFF_ARRAY_ARGUMENT(map)                                    \
+	template <class Type_> struct argument_of<map<Type_>> {       \
+		REVOFF_BOTH static constexpr void put(text &t)        \
+		{                                                     \
+			t.put(#map ":");                              \
+			value_of<typename bare<Type_>::type>::put(t); \
+		}                                                     \
 	}
 REVOFF_ARRAY_ARGUMENT(to);
 REVOFF_ARRAY_ARGUMENT(from);
@@ -224,23 +229,24 @@ template <> struct argument_of<void> {
 	}
 };
 
-template <class F> struct signature_of;
-template <class R, class... A> struct signature_of<R(A...)> {
+template <class Call_> struct signature_of;
+template <class Result_, class... Args_>
+struct signature_of<Result_(Args_...)> {
 	REVOFF_BOTH static constexpr text get()
 	{
 		text t{};
-		argument_of<R>::put(t);
+		argument_of<Result_>::put(t);
 		t.put('(');
 		bool first = true;
 		((first ? (void)0 : t.put(','), first = false,
-		  argument_of<A>::put(t)),
+		  argument_of<Args_>::put(t)),
 		 ...);
 		t.put(')');
 		return t;
 	}
 };
 
-template <class F>
+template <class Call_>
 REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
 {
 	revoff_descriptor d{
@@ -252,7 +258,7 @@ REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
 			name_or_signature_is_too_long();
 		d.name[n] = name[n];
 	}
-	text t = signature_of<F>::get();
+	text t = signature_of<Call_>::get();
 	for (unsigned i = 0; i < t.n; ++i)
 		d.signature[i] = t.s[i];
 	return d;
@@ -269,7 +275,7 @@ REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
  */
 #define REVOFF_STRUCT(type, ...)                                \
 	template <> struct revoff::detail::fields<type> {       \
-		using T_ = type;                                \
+		using Self_ = type;                             \
 		static constexpr bool known = true;             \
 		REVOFF_BOTH static constexpr const char *name() \
 		{                                               \
@@ -278,7 +284,7 @@ REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
 		REVOFF_BOTH static constexpr void put(text &t_) \
 		{                                               \
 			REVOFF_EACH(REVOFF_FIELD, __VA_ARGS__)  \
-			all_fields<T_>(t_);                     \
+			all_fields<Self_>(t_);                  \
 		}                                               \
 	};
 #ifdef __CUDACC_RTC__
@@ -287,7 +293,7 @@ REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
 #define REVOFF_OFFSET(type, f) __builtin_offsetof(type, f)
 #endif
 #define REVOFF_FIELD(f) \
-	put_field<decltype(T_::f)>(t_, #f, REVOFF_OFFSET(T_, f));
+	put_field<decltype(Self_::f)>(t_, #f, REVOFF_OFFSET(Self_, f));
 
 #define REVOFF_EACH(m, ...)                                                    \
 	REVOFF_PICK(__VA_ARGS__, REVOFF_E24, REVOFF_E23, REVOFF_E22,           \
