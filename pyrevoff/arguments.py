@@ -82,6 +82,8 @@ def to(array: np.ndarray[Any, Any]) -> Mapped:
     array : numpy.ndarray
         Any shape and strides, native byte order, no Python objects. The kernel
         sees it contiguous in C order; an array that is not is packed first.
+        A structured dtype must have the layout of the kernel's struct, which is
+        ``align=True`` for plain C structs; nothing can check that here.
 
     Returns
     -------

@@ -243,6 +243,10 @@ def run(
     DriverError
     ValueError
         `fn` is no kernel of an image that is loaded, or one of another device.
+
+    Notes
+    -----
+    Blocks in C; Ctrl-C is seen by the next call that a Python function serves.
     """
     found = _launchable.get(fn)
     image = found[0]() if found is not None else None
@@ -261,7 +265,7 @@ def run(
     limit = (1 << 64) - 1 if seconds is None else min(int(seconds * 1e9), (1 << 64) - 1)
     kernel = ffi.cast("struct revoff_kernel *", fn)
     record = Record(image, found[1])
-    with serving(record):
+    with image.launching(found[1]), serving(record):
         rc = lib.revoff_gomp_run(kernel, ffi.cast("void *", vars), c_args, limit)
     failure = record.error
     if failure is not None:

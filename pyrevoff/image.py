@@ -3,11 +3,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import operator
 import threading
 import time
 import weakref
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -16,37 +17,22 @@ from . import loading
 from ._lib import ffi, lib
 from .arguments import FLOAT, INTEGER, OTHER, pack
 from .device import Device, DeviceArray
-from .errors import ClosedError, LaunchTimeout, NotFoundError, ReentrancyError, check
+from .errors import ClosedError, InUseError, LaunchTimeout, NotFoundError, ReentrancyError, check
 from .handlers import Bound, check_arity, finite_seconds, parse_dtypes
-from .launch import Launch, LaunchStats, Record, in_handler_of, serve
+from .launch import (
+    Launch,
+    LaunchStats,
+    Record,
+    dims,
+    in_handler_of,
+    serve,
+    stream_handle,
+)
 from .signature import Signature, parse
 
 _GOMP = 1
 # By C's REVOFF_PARAM_*.
 _CLASSES: tuple[str, ...] = (OTHER, INTEGER, FLOAT, OTHER)
-
-
-def _dims(value: Any, what: str) -> tuple[int, int, int]:
-    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
-    if not 1 <= len(values) <= 3:
-        raise ValueError(f"{what} has 1 to 3 numbers, not {len(values)}")
-    numbers = [operator.index(v) for v in values] + [1] * (3 - len(values))
-    if any(n < 1 or n > 0x7FFFFFFF for n in numbers):
-        raise ValueError(f"{what} {tuple(numbers)}: each number must be at least 1")
-    return (numbers[0], numbers[1], numbers[2])
-
-
-def _stream(value: Any) -> int:
-    """Handle of a stream: an int, or an object that has one."""
-    if value is None:
-        return 0
-    protocol = getattr(value, "__cuda_stream__", None)
-    if protocol is not None:
-        return int((protocol() if callable(protocol) else protocol)[1])
-    for name in ("ptr", "cuda_stream", "handle"):
-        if hasattr(value, name):
-            return int(getattr(value, name))
-    return operator.index(value)
 
 
 def _unload(handle: Any, _keep: Any) -> None:
@@ -101,8 +87,13 @@ class Image:
     def __enter__(self) -> Image:
         return self
 
-    def __exit__(self, *exc: object) -> None:
-        self.close()
+    def __exit__(self, kind: object, error: object, traceback: object) -> None:
+        try:
+            self.close()
+        except InUseError:
+            # After a time limit its kernel may still run; that error counts.
+            if error is None:
+                raise
 
     def _open(self) -> Any:
         if not self._finalizer.alive:
@@ -341,14 +332,23 @@ class Image:
             raise ValueError(f"{value!r} given to a kernel on {self.device}")
         return value.address
 
-    def _take_turn(self, kernel: str, deadline: float) -> None:
-        """Wait for a launch of this image in another thread, in slices."""
+    @contextlib.contextmanager
+    def launching(self, kernel: str, deadline: float = float("inf")) -> Iterator[None]:
+        """Have the image's only launch; wait, in slices, for another thread's.
+
+        Handlers that are replaced meanwhile live until the end of it.
+        """
         while not self._turn.acquire(timeout=0.05):
             if time.monotonic() > deadline:
                 raise LaunchTimeout(
                     f"kernel {kernel} was not launched: another thread's launch of image "
                     f"{self.name} did not end within the time limit"
                 )
+        try:
+            yield
+        finally:
+            self._retired.clear()
+            self._turn.release()
 
     def run(
         self,
@@ -367,7 +367,8 @@ class Image:
         kernel : str
         *args
             Numbers and NumPy scalars (of the parameter's size); arrays as
-            `to`, `from_`, `tofrom` or `alloc`; device arrays as they are.
+            `to`, `from_`, `tofrom` or `alloc`; device arrays as they are. A
+            cubin or fatbin does not tell floats from integers: use NumPy scalars.
         grid, block : int or sequence of up to 3 int
             Blocks, and threads of a block.
         shared : int
@@ -415,12 +416,11 @@ class Image:
                 "itself. Run it after the outer run() has returned"
             )
         config = ffi.new("struct revoff_launch_config *")
-        config.grid = _dims(grid, "grid")
-        config.block = _dims(block, "block")
+        config.grid = dims(grid, "grid")
+        config.block = dims(block, "block")
         config.shared = operator.index(shared)
-        config.stream = ffi.cast("void *", _stream(stream))
-        self._take_turn(kernel, deadline)
-        try:
+        config.stream = ffi.cast("void *", stream_handle(stream))
+        with self.launching(kernel, deadline):
             handle, sizes = self._kernel(kernel)
             packed = pack(
                 self.device, kernel, args, sizes, self._classes.get(kernel), self._own_array
@@ -433,9 +433,6 @@ class Image:
                 packed.mapping.leave(copy_back=False)
                 raise
             return serve(Launch(Record(self, kernel), out[0], packed), limit, deadline)
-        finally:
-            self._retired.clear()
-            self._turn.release()
 
 
 def load_image(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 import os
 import sys
 import threading
@@ -12,6 +13,8 @@ import traceback
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
+
+import numpy as np
 
 from . import _trampoline
 from ._lib import ffi, lib
@@ -22,8 +25,10 @@ from .errors import LaunchTimeout, RevoffError, check, from_record
 _ABORT_FAILED, _ABORT_SIGNAL, _ABORT_TIMEOUT = 1, 2, 3
 # Between two of these Python looks for signals.
 _SLICE_NS = 50_000_000
-# What a kernel gets to see the abort word, before it is left behind.
+# What a kernel gets to see the abort word, before it is left behind: after an
+# interrupt, and after a time limit, which callers want to be kept.
 GRACE_S = 2.0
+LATE_GRACE_S = 1.0
 
 
 @dataclass(frozen=True)
@@ -49,6 +54,30 @@ class LaunchStats:
     polls: int
     sleeps: int
     elapsed: float
+
+
+def dims(value: Any, what: str) -> tuple[int, int, int]:
+    """Check a grid or a block, and fill it up to three numbers."""
+    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+    if not 1 <= len(values) <= 3:
+        raise ValueError(f"{what} has 1 to 3 numbers, not {len(values)}")
+    numbers = [operator.index(v) for v in values] + [1] * (3 - len(values))
+    if any(n < 1 or n > 0x7FFFFFFF for n in numbers):
+        raise ValueError(f"{what} {tuple(numbers)}: each number must be at least 1")
+    return (numbers[0], numbers[1], numbers[2])
+
+
+def stream_handle(value: Any) -> int:
+    """Handle of a stream: an int, or an object that has one."""
+    if value is None:
+        return 0
+    protocol = getattr(value, "__cuda_stream__", None)
+    if protocol is not None:
+        return int((protocol() if callable(protocol) else protocol)[1])
+    for name in ("ptr", "cuda_stream", "handle"):
+        if hasattr(value, name):
+            return int(getattr(value, name))
+    return operator.index(value)
 
 
 def watchdog_seconds() -> float:
@@ -246,12 +275,12 @@ class _Aside:
             raise self.problem
         return True
 
-    def give_up(self) -> None:
+    def give_up(self, grace: float) -> None:
         """After an abort: let the kernel end, or get the thread out of C.
 
         When this returns the thread is out, or in a handler, which C knows.
         """
-        if self.done.wait(GRACE_S):
+        if self.done.wait(grace):
             return
         self.stop = True
         while not self.done.wait(0.05) and not self.launch.stats().in_handler:
@@ -307,11 +336,11 @@ def _wait(launch: Launch, timeout: float | None, deadline: float) -> str:
             return ""
     except BaseException:
         launch.abort(_ABORT_SIGNAL)
-        aside.give_up()
+        aside.give_up(GRACE_S)
         raise
     text = launch.describe()
     launch.abort(_ABORT_TIMEOUT)
-    aside.give_up()
+    aside.give_up(LATE_GRACE_S)
     return f"{timeout:g} s passed: {text}"
 
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import pyrevoff as ro
-from pyrevoff import gomp
+from pyrevoff import compiler, gomp
 
 SOURCE = r"""
 #include <pyrevoff.h>
@@ -43,20 +43,25 @@ __global__ void loop(vars *v, char *stacks, unsigned long long size) {
 }
 """
 FUNCTIONS = ["entry", "region", "both", "other", "count", "loop"]
-ENTRIES = "0, (void *)region, 0, (void *)other, 0, 0"
+ENTRIES = "0, region, 0, other, 0, 0"
 
 pytestmark = pytest.mark.once
 
 
 def source(device, entries=ENTRIES):
+    """What `load_image` takes: C++ for the CPU device, PTX for a GPU."""
     if device.kind == "cpu":
         table = (
-            'extern void *table[] __asm__("$offload_func_table");'
-            f"__attribute__((used)) void *table[] = {{{entries}}};"
+            'extern void (*table[])(void *) __asm__("$offload_func_table");'
+            f"__attribute__((used)) void (*table[])(void *) = {{{entries}}};"
         )
-    else:
-        table = f"__device__ void *$offload_func_table[] = {{{entries}}};"
-    return SOURCE.replace("@TABLE@", table)
+        return SOURCE.replace("@TABLE@", table)
+    # NVRTC takes neither a name with "$" nor an asm label.
+    table = f"__device__ void (*table_of_libgomp[])(void *) = {{{entries}}};"
+    made = compiler.compile_cuda(SOURCE.replace("@TABLE@", table), options=["-rdc=true"])
+    ptx = compiler.lower_ptx_version(made.data, device.info()["driver_version"])
+    assert b"table_of_libgomp" in ptx
+    return ptx.replace(b"table_of_libgomp", b"$offload_func_table")
 
 
 class Case:

@@ -107,7 +107,10 @@ void by_hand(const struct revoff_device_options *options, unsigned calls,
 	p.mailbox =
 		*(struct revoff_mailbox **)variable(image, REVOFF_SYM_MAILBOX);
 	p.lock = (uint32_t *)(uintptr_t)link->lock;
-	t_check(link->flags == (REVOFF_LINK_CONNECTED | REVOFF_LINK_PACKET));
+	t_check((link->flags & ~(uint64_t)REVOFF_LINK_LOCK) ==
+		(REVOFF_LINK_CONNECTED | REVOFF_LINK_PACKET));
+	t_check(!(link->flags & REVOFF_LINK_LOCK) ==
+		(!options || options->lock == REVOFF_LOCK_DEVICE));
 	started = go = 0;
 	launch = lab_start(lab_kernel(image, "hold"), 1, 1, params);
 	lab_await(&started, 1);
