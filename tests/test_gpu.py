@@ -35,6 +35,7 @@ __device__ void *addrs[1];
 __device__ size_t sizes[1] = {sizeof(data)};
 __device__ unsigned short kinds[1] = {0x203};
 __global__ void kernel(void *, void *, size_t) {
+    if (threadIdx.x || threadIdx.y) return;  // libgomp launches a team of 8 warps
     addrs[0] = data;
     GOMP_target_ext(-2, (void *)region, 1, addrs, sizes, kinds, 0, 0, 0);
 }

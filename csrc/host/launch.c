@@ -191,7 +191,6 @@ static int launch(struct revoff_launch *l, const struct revoff_launch_config *c)
 				   l->kernel->name);
 	}
 	l->run_stream = c->stream ? c->stream : l->stream;
-	l->start_ns = l->active_ns = now_ns();
 	r = drv->cuLaunchKernel(l->kernel->function, c->grid[0], c->grid[1],
 				c->grid[2], c->block[0], c->block[1],
 				c->block[2], c->shared, l->run_stream,
@@ -636,9 +635,16 @@ REVOFF_API int revoff_run(struct revoff_kernel *kernel,
 	}
 	/* Nothing to serve and no limit: a plain launch and synchronise. */
 	rc = 0;
-	if (!l->image->connected && timeout_ns == UINT64_MAX)
-		rc = note_result(l, d->drv->cuStreamSynchronize(l->run_stream),
-				 "cuStreamSynchronize");
+	if (!l->image->connected && timeout_ns == UINT64_MAX) {
+		CUresult r = d->drv->cuStreamSynchronize(l->run_stream);
+
+		if (!r && !stats && !l->image->control) {
+			launch_unregister(l);
+			device_leave(d);
+			return 0;
+		}
+		rc = note_result(l, r, "cuStreamSynchronize");
+	}
 	if (!rc)
 		rc = wait_for(l, timeout_ns);
 	if (!rc) {
