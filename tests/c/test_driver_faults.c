@@ -3,106 +3,49 @@
  * Description: each driver entry fails at its 1st, 2nd, ... call of a whole
  * life (open, load, run, unload, close), until a life has fewer calls.  Each
  * time the caller gets a negative code and a text that names the entry,
- * nothing crashes or hangs, and the next life is a healthy one.
+ * nothing crashes, hangs or leaks, and the next life is a healthy one.
  * Images: typed gomp
  * Covers: V21
  */
-#include "cycle.h"
+#include "faults.h"
 
-#define CODE 999 /* CUDA_ERROR_UNKNOWN: not one that loses the context */
-
-/*
- * Failures that change nothing for the caller: what only tells more, what is
- * done without, and what happens on the way out.
- */
-static const char *const harmless[] = {
-	"cuGetErrorName",     "cuGetErrorString",  "cuDeviceTotalMem",
-	"cuFuncGetParamInfo", "cuMemHostRegister", "cuMemHostUnregister",
-	"cuCtxPopCurrent",    "cuMemFree",	   "cuMemFreeHost",
-	"cuStreamDestroy",    "cuModuleUnload",	   "cuDevicePrimaryCtxRelease",
-	"cuLinkDestroy",
-};
-
-/*
- * A driver that fails here keeps something: a registered range, a context on
- * the thread's stack.  These come last, in this order.
- */
-static const char *const leaving[] = {
-	"cuMemHostUnregister", "cuMemFree",	  "cuMemFreeHost",
-	"cuStreamDestroy",     "cuModuleUnload",  "cuDevicePrimaryCtxRelease",
-	"cuCtxPushCurrent",    "cuCtxPopCurrent",
-};
-#define COUNT(list) (sizeof(list) / sizeof((list)[0]))
-
-static int is_in(const char *const *list, size_t n, const char *entry)
+/* test_driver_faults_at_end has these. */
+static int gives_back(const char *entry)
 {
-	size_t i;
+	static const char *const entries[] = {
+		"cuMemHostUnregister", "cuMemFree",
+		"cuMemFreeHost",       "cuStreamDestroy",
+		"cuModuleUnload",      "cuDevicePrimaryCtxRelease",
+		"cuCtxPushCurrent",    "cuCtxPopCurrent",
+	};
+	unsigned i;
 
-	for (i = 0; i < n; ++i)
-		if (!strcmp(list[i], entry))
+	for (i = 0; i < sizeof(entries) / sizeof(entries[0]); ++i)
+		if (!strcmp(entries[i], entry))
 			return 1;
 	return 0;
 }
 
-static int is_harmless(const char *entry)
+/* A driver that cannot even name its error. */
+static void nameless(void)
 {
-	return is_in(harmless, COUNT(harmless), entry);
-}
+	struct revoff_device *device;
 
-/* Once a device is open, its context is only looked at to close it. */
-static int may_be_done_without(const char *entry)
-{
-	return is_harmless(entry) || !strcmp(entry, "cuCtxPushCurrent") ||
-	       !strcmp(entry, "cuCtxGetCurrent");
-}
-
-static const int codes[] = { CODE, 2 /* out of memory */ };
-
-static void every_call(struct cycle *c, const char *entry, int code)
-{
-	int nth, fired, told = 0;
-
-	for (nth = 1;; ++nth) {
-		revoff_fault_clear();
-		lab_ok(revoff_fault_set(entry, (unsigned)nth, code));
-		cycle_run(c);
-		fired = revoff_fault_calls(entry) >= nth;
-		revoff_fault_clear();
-		if (c->rc && !fired) {
-			fprintf(stderr, "no fault, but %s: %s\n", c->step,
-				c->error.text);
-			exit(T_FAIL);
-		}
-		if (!fired)
-			break;
-		if (c->rc) {
-			++told;
-			if (!strstr(c->error.text, entry) || !c->error.code) {
-				fprintf(stderr,
-					"call %d of %s fails: %s says \"%s\"\n",
-					nth, entry, c->step, c->error.text);
-				exit(T_FAIL);
-			}
-		} else if (!may_be_done_without(entry)) {
-			fprintf(stderr, "call %d of %s fails unnoticed\n", nth,
-				entry);
-			exit(T_FAIL);
-		}
-		t_check(nth < 2000);
-	}
-	fprintf(stderr, "%s: %d calls, %d failures told\n", entry, nth - 1,
-		told);
-	if (!is_harmless(entry))
-		t_check(told || nth == 1);
-	if (cycle_run(c)) {
-		fprintf(stderr, "after faults of %s: %s says %s\n", entry,
-			c->step, c->error.text);
-		exit(T_FAIL);
-	}
+	revoff_fault_clear();
+	lab_ok(revoff_fault_set("cuGetErrorName", 1, 1));
+	lab_ok(revoff_fault_set("cuGetErrorString", 1, 1));
+	lab_ok(revoff_fault_set("cuStreamCreate", 1, 4711));
+	lab_refused(revoff_device_open(lab_platform, 0, NULL, &device),
+		    REVOFF_EDRIVER, "cuStreamCreate", "4711",
+		    "unknown driver error", "no description");
+	t_check(revoff_last_error()->driver_code == 4711);
+	t_check(!strcmp(revoff_last_error()->entry, "cuStreamCreate"));
+	revoff_fault_clear();
 }
 
 int main(int argc, char **argv)
 {
+	static const int codes[] = { FAULT_UNKNOWN, FAULT_OUT_OF_MEMORY };
 	struct cycle c;
 	const char *entry;
 	unsigned i, turn;
@@ -115,14 +58,11 @@ int main(int argc, char **argv)
 		c.options.placement = (int)turn % 3;
 		c.options.no_packet = turn % 2;
 		for (i = 0; (entry = revoff_driver_entry(i)); ++i)
-			if (!is_in(leaving, COUNT(leaving), entry))
-				every_call(&c, entry, codes[turn / 3]);
+			if (!gives_back(entry))
+				faults_at_every_call(&c, entry,
+						     codes[turn / 3]);
 	}
-	for (i = 0; i < COUNT(leaving); ++i)
-		for (turn = 0; turn < 3; ++turn) {
-			c.options.placement = (int)turn;
-			every_call(&c, leaving[i], CODE);
-		}
+	nameless();
 	cycle_done(&c);
 	return T_PASS;
 }
