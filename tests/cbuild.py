@@ -241,6 +241,10 @@ class Builder:
                         str(program.path),
                         str(library),
                         "-ldl",
+                        # Images need it. If it came and went with them,
+                        # LeakSanitizer would miss its emergency pool.
+                        "-Wl,--no-as-needed",
+                        "-lstdc++",
                         "-o",
                         str(target),
                     ]
