@@ -195,8 +195,11 @@ static int launch(struct revoff_launch *l, const struct revoff_launch_config *c)
 				c->grid[2], c->block[0], c->block[1],
 				c->block[2], c->shared, l->run_stream,
 				c->params, NULL);
-	if (!r)
+	if (!r) {
+		/* Not before: the kernel is on its way while we ask. */
+		l->start_ns = l->active_ns = now_ns();
 		return 0;
+	}
 	device_result(l->device, r, "cuLaunchKernel", l->kernel->name);
 	return error_slot()->code;
 }

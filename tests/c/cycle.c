@@ -5,8 +5,8 @@
 
 struct parts {
 	struct revoff_device *device;
-	struct revoff_image *typed, *gomp;
-	uint64_t a, answer, lists, mapped;
+	struct revoff_image *typed, *gomp, *plain;
+	uint64_t a, answer, lists, mapped, word;
 	int array[N], back[N];
 	char host[256];
 	int mapping;
@@ -122,6 +122,32 @@ static void gomp_part(struct cycle *c, struct parts *p)
 		t_check(p->host[i] == (i >= 10 && i < 110 ? 7 : 1));
 }
 
+/* A kernel that cannot call, run without a limit. */
+static void plain_part(struct cycle *c, struct parts *p)
+{
+	struct revoff_input in = { c->plain, c->plain_size, REVOFF_INPUT_MODULE,
+				   "plain" };
+	struct revoff_launch_config config = {
+		{ 1, 1, 1 }, { 1, 1, 1 }, 0, NULL, NULL
+	};
+	struct revoff_kernel *kernel;
+	struct revoff_stats stats;
+	void *params[] = { &p->word };
+	int value = 5, i;
+
+	config.params = params;
+	STEP(revoff_image_load(p->device, &in, 1, NULL, &p->plain));
+	STEP(revoff_kernel_get(p->plain, "touch", &kernel));
+	STEP(revoff_alloc(p->device, sizeof(value), &p->word));
+	STEP(revoff_copy_to_device(p->device, p->word, &value, sizeof(value)));
+	for (i = 0; i < 2; ++i)
+		STEP(revoff_run(kernel, &config, UINT64_MAX,
+				i ? &stats : NULL));
+	STEP(revoff_copy_from_device(p->device, &value, p->word,
+				     sizeof(value)));
+	t_check(value == 7);
+}
+
 /* What cannot be undone at once is tried again: a fault hits once. */
 static void undo(struct cycle *c, const char *what, int (*call)(void *object),
 		 void *object)
@@ -155,10 +181,10 @@ static int drain(void *device)
 
 static void free_all(struct cycle *c, struct parts *p)
 {
-	uint64_t *all[] = { &p->a, &p->answer, &p->lists };
+	uint64_t *all[] = { &p->a, &p->answer, &p->lists, &p->word };
 	unsigned i;
 
-	for (i = 0; i < 3; ++i)
+	for (i = 0; i < 4; ++i)
 		failed(c, "revoff_free", revoff_free(p->device, *all[i]));
 	if (p->mapping)
 		failed(c, "revoff_map_exit",
@@ -188,8 +214,12 @@ int cycle_run(struct cycle *c)
 	typed_part(c, &p);
 	if (!c->rc)
 		gomp_part(c, &p);
+	if (!c->rc)
+		plain_part(c, &p);
 	undo(c, "revoff_device_drain", drain, p.device);
 	free_all(c, &p);
+	if (p.plain)
+		undo(c, "revoff_image_unload", unload, p.plain);
 	if (p.gomp)
 		undo(c, "revoff_image_unload", unload, p.gomp);
 	if (p.typed)
@@ -203,10 +233,12 @@ void cycle_prepare(struct cycle *c)
 	memset(c, 0, sizeof(*c));
 	c->typed = lab_read("typed", &c->typed_size);
 	c->gomp = lab_read("gomp", &c->gomp_size);
+	c->plain = lab_read("plain", &c->plain_size);
 }
 
 void cycle_done(struct cycle *c)
 {
 	free(c->typed);
 	free(c->gomp);
+	free(c->plain);
 }

@@ -7,8 +7,8 @@
 
 /* Bytes of the images, read once. */
 struct cycle {
-	void *typed, *gomp;
-	size_t typed_size, gomp_size;
+	void *typed, *gomp, *plain;
+	size_t typed_size, gomp_size, plain_size;
 	struct revoff_device_options options;
 	/* Of the first step that failed. */
 	int rc;

@@ -4,7 +4,7 @@
  * memory and malloc's are filled with rubbish before they are handed out
  * (V3: the device struct; V4, G9: the mailbox and its copies); every placement
  * and place of the lock works from there.
- * Images: typed gomp fake-cuda
+ * Images: typed gomp plain fake-cuda
  * Covers: V3 V4
  */
 #include <unistd.h>

@@ -4,7 +4,7 @@
  * whole life, and after one that fails half-way, allocations, streams,
  * modules, contexts and registrations balance, entry by entry; the caller's
  * context is pushed as often as popped.
- * Images: typed gomp
+ * Images: typed gomp plain
  * Covers: V19
  */
 #include "cycle.h"
@@ -68,7 +68,7 @@ int main(int argc, char **argv)
 		if (cycle_run(&c))
 			lab_ok(c.rc);
 		t_check(calls("cuMemHostAlloc") && calls("cuStreamCreate"));
-		t_check(calls("cuModuleLoadDataEx") == 2);
+		t_check(calls("cuModuleLoadDataEx") == 3);
 		balanced(lab_config_name(&c.options));
 		half_way(&c);
 	}

@@ -4,7 +4,7 @@
  * life (open, load, run, unload, close), until a life has fewer calls.  Each
  * time the caller gets a negative code and a text that names the entry,
  * nothing crashes, hangs or leaks, and the next life is a healthy one.
- * Images: typed gomp
+ * Images: typed gomp plain
  * Covers: V21
  */
 #include "faults.h"

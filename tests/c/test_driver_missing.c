@@ -3,7 +3,7 @@
  * Description: each driver entry is missing in turn.  Without an optional one
  * everything works, or the one thing that needs it says so; without a
  * mandatory one there is no driver, and the error names it.
- * Images: typed gomp
+ * Images: typed gomp plain
  */
 #include "cycle.h"
 

@@ -32,7 +32,7 @@ static void test(const struct revoff_device_options *o)
 	struct revoff_launch *launch;
 	const struct revoff_error *e;
 	struct revoff_stats stats;
-	uint64_t at, fn = 0x12345670;
+	uint64_t at, fn = 0x12345670, begin;
 	int status[8], n = 8, left = 4, i;
 	void *params[] = { &at, &n }, *stranger_params[] = { &fn };
 
@@ -76,11 +76,15 @@ static void test(const struct revoff_device_options *o)
 		    REVOFF_ECALL, "unknown function", "0x12345670");
 	t_check(stats.calls + stats.failed <= 2);
 
+	begin = lab_now();
 	lab_ok(lab_run(statuses, 1, 1, params, &stats));
 	read_statuses(d, at, status, n);
 	for (i = 0; i < n; ++i)
 		t_check(status[i] == REVOFF_OK);
 	t_check(stats.calls == 8 && !stats.failed && !stats.abort);
+	t_check(stats.elapsed_ns && stats.elapsed_ns <= lab_now() - begin);
+	t_check(stats.last_call_ns >= begin);
+	t_check(stats.last_call_ns - begin <= lab_now() - begin);
 	t_check(!stats.mailbox_fn);
 	lab_ok(revoff_free(d, at));
 	lab_ok(revoff_image_unload(image));

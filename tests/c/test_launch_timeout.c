@@ -42,6 +42,7 @@ static void test(const struct revoff_device_options *o)
 		    REVOFF_ETIMEOUT, "hold", "0.050 s", "after 0 calls", "did");
 	t_check(lab_now() - begin < 20 * LAB_SECOND);
 	t_check(stats.elapsed_ns >= 50000000);
+	t_check(stats.elapsed_ns <= lab_now() - begin && !stats.last_call_ns);
 	t_check(stats.abort == REVOFF_ABORT_TIMEOUT);
 	/* A wait with a limit is no failure: it may be repeated. */
 	launch = lab_start(hold, 1, 1, params);

@@ -4,7 +4,7 @@
  * it: a missing file, a file that is no library, a driver that lacks a symbol
  * or does not start are errors that say so, and a later try with a good one
  * works in all placements.  A device that cannot do it is refused (V20).
- * Images: typed gomp fake-cuda fake-cuda-without-cuLaunchKernel
+ * Images: typed gomp plain fake-cuda fake-cuda-without-cuLaunchKernel
  * Images: fake-cuda-without-cuMemFree_v2 fake-cuda-without-cuMemAllocManaged
  * Covers: V20
  */
