@@ -30,8 +30,9 @@ from .errors import (
     UnsupportedError,
 )
 from .handlers import CallInfo, current_call
-from .image import Image, load_image
+from .image import Image
 from .launch import LaunchStats
+from .load import load_image
 
 
 def get_include() -> str:

@@ -24,6 +24,7 @@ _REACHABLE = {
 }
 INTEGER: str = "integer"
 FLOAT: str = "float"
+POINTER: str = "pointer"
 OTHER: str = "other"
 
 
@@ -271,10 +272,12 @@ def _scalar(value: Any, size: int, kind: str | None, where: str) -> bytes:
             raise TypeError(f"{where}: the parameter has {size} bytes, an int has 1, 2, 4 or 8")
         return _integer(value, size, where)
     if isinstance(value, float):
-        if kind == INTEGER:
-            raise TypeError(f"{where}: float {value!r} given for an integer parameter")
+        if kind in (INTEGER, POINTER):
+            raise TypeError(f"{where}: float {value!r} given for a parameter of {kind} type")
         return _floating(value, size, where)
     if isinstance(value, complex):
+        if kind not in (None, OTHER):
+            raise TypeError(f"{where}: complex {value!r} given for a parameter of {kind} type")
         if size not in (8, 16):
             raise TypeError(f"{where}: the parameter has {size} bytes, a complex has 8 or 16")
         return struct.pack("<2f" if size == 8 else "<2d", value.real, value.imag)
@@ -371,8 +374,11 @@ def pack(
                     keep.append(kept)
         if entry is None and address is None:
             data = _scalar(value, size, kind, where)
-        elif size != 8:
-            raise TypeError(f"{where}: an array needs a pointer, the parameter has {size} bytes")
+        elif size != 8 or kind == FLOAT:
+            raise TypeError(
+                f"{where}: an array needs a pointer, the parameter is {kind or 'a value'} of "
+                f"{size} bytes"
+            )
         else:
             data = _integer(address or 0, 8, where)
             keep.append(value)

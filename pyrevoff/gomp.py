@@ -25,8 +25,8 @@ from .device import Device
 from .errors import NotFoundError, check
 from .handlers import finite_seconds
 from .image import Image
-from .image import load_image as _load_image
 from .launch import Record, serving
+from .load import load_image as _load_image
 
 KIND_MASK = 0xFF
 FIRSTPRIVATE_INT = 0x0D

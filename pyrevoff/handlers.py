@@ -439,7 +439,10 @@ def finite_seconds(value: Any, what: str) -> float | None:
     """Check a time in seconds; None stays None."""
     if value is None:
         return None
-    seconds = float(value)
+    try:
+        seconds = float(value)
+    except (TypeError, ValueError):
+        raise TypeError(f"{what} is a number of seconds, not {value!r}") from None
     if math.isnan(seconds) or seconds < 0:
         raise ValueError(f"{what} must be a number of seconds, not {value!r}")
     return seconds

@@ -13,11 +13,18 @@ from typing import Any
 
 import numpy as np
 
-from . import loading
 from ._lib import ffi, lib
-from .arguments import FLOAT, INTEGER, OTHER, pack
+from .arguments import FLOAT, INTEGER, OTHER, POINTER, pack
 from .device import Device, DeviceArray
-from .errors import ClosedError, InUseError, LaunchTimeout, NotFoundError, ReentrancyError, check
+from .errors import (
+    ClosedError,
+    ForkError,
+    InUseError,
+    LaunchTimeout,
+    NotFoundError,
+    ReentrancyError,
+    check,
+)
 from .handlers import Bound, check_arity, finite_seconds, parse_dtypes
 from .launch import (
     Launch,
@@ -32,7 +39,17 @@ from .signature import Signature, parse
 
 _GOMP = 1
 # By C's REVOFF_PARAM_*.
-_CLASSES: tuple[str, ...] = (OTHER, INTEGER, FLOAT, OTHER)
+_CLASSES: tuple[str, ...] = (OTHER, INTEGER, FLOAT, POINTER)
+
+
+def _bytes(shared: Any) -> int:
+    try:
+        number = operator.index(shared)
+    except TypeError:
+        raise TypeError(f"shared is a number of bytes, not {shared!r}") from None
+    if not 0 <= number < 1 << 31:
+        raise ValueError(f"shared: {number} bytes of shared memory")
+    return number
 
 
 def _unload(handle: Any, _keep: Any) -> None:
@@ -51,18 +68,24 @@ class Image:
     name : str
         For messages.
     functions : dict of str to Signature or None
-        Reverse functions by name, in the image's order; None for functions of
+        Reverse functions by name, in no particular order; None for functions of
         libgomp's table, which have no signature.
     """
 
     def __init__(
-        self, handle: Any, device: Device, name: str, classes: dict[str, list[str]]
+        self,
+        handle: Any,
+        device: Device,
+        name: str,
+        classes: dict[str, list[str]],
+        listed: Sequence[str] = (),
     ) -> None:
         self.device = device
         self.name = name
         self.functions: dict[str, Signature | None] = {}
         self._handle = handle
         self._classes = classes
+        self._listed = listed
         self._kernels: dict[str, tuple[Any, list[int] | None]] = {}
         self._bound: dict[int, Any] = {}
         # One launch at a time: see docs/concepts.md, "Launch".
@@ -113,7 +136,7 @@ class Image:
     @property
     def kernels(self) -> list[str]:
         """Names of its kernels, where the image's form tells them."""
-        return sorted(self._classes)
+        return sorted({*self._classes, *self._listed})
 
     def close(self) -> None:
         """Unload; a second call does nothing.
@@ -132,7 +155,10 @@ class Image:
                 f"close of image {self.name} from a handler: its kernel waits for the handler. "
                 "Close it after run() has returned"
             )
-        check(lib.revoff_image_unload(self._handle))
+        try:
+            check(lib.revoff_image_unload(self._handle))
+        except ForkError:
+            pass  # the parent's image: there is nothing of it here to unload
         self._finalizer.detach()
         self._bound.clear()
         self._retired.clear()
@@ -223,6 +249,9 @@ class Image:
         if isinstance(function, (int, ffi.CData)):
             if dtypes is not None:
                 raise TypeError("dtypes are for Python handlers")
+            # The first page is mapped nowhere: no number there is an address.
+            if isinstance(function, int) and 0 < function < 4096:
+                raise TypeError(f"handler of {name}: {function} is no address of a C function")
             pointer = ffi.cast("revoff_handler *", function)
             if not pointer:
                 raise ValueError(f"handler of {name}: a NULL pointer; unhandle() unbinds")
@@ -274,8 +303,16 @@ class Image:
         return int(address[0]), int(size[0])
 
     def read_symbol(self, name: str, dtype: Any = np.uint8) -> np.ndarray[Any, Any]:
-        """Copy a variable to a new array of `dtype`, one-dimensional."""
+        """Copy a variable to a new array of `dtype`, one-dimensional.
+
+        Raises
+        ------
+        ValueError
+            The variable is no whole number of such elements.
+        """
         address, size = self.symbol(name)
+        if size % np.dtype(dtype).itemsize:
+            raise ValueError(f"{name} has {size} bytes, no whole number of {np.dtype(dtype)}")
         data = np.empty(size // np.dtype(dtype).itemsize, dtype)
         pointer = ffi.cast("void *", data.__array_interface__["data"][0])
         check(lib.revoff_copy_from_device(self.device.handle, pointer, address, data.nbytes))
@@ -284,21 +321,30 @@ class Image:
     def write_symbol(self, name: str, value: Any) -> None:
         """Copy an array into a variable.
 
+        Parameters
+        ----------
+        name : str
+        value : array_like
+            Of the variable's size in bytes; its C type is not known here, so give
+            an array of the dtype that fits.
+
         Raises
         ------
         ValueError
-            It has more bytes than the variable.
+            It has another size than the variable.
         """
         address, size = self.symbol(name)
         data = np.ascontiguousarray(value)
-        if data.nbytes > size:
-            raise ValueError(f"{name} has {size} bytes, {data.nbytes} given")
+        if data.nbytes != size:
+            raise ValueError(f"{name} has {size} bytes, {data.nbytes} given ({data.dtype})")
         pointer = ffi.cast("void *", data.__array_interface__["data"][0])
         check(lib.revoff_copy_to_device(self.device.handle, address, pointer, data.nbytes))
 
     # ---- running -------------------------------------------------------------
 
     def _kernel(self, name: str) -> tuple[Any, list[int] | None]:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"a kernel is given by its name, not {name!r}")
         found = self._kernels.get(name)
         if found is not None:
             return found
@@ -418,7 +464,7 @@ class Image:
         config = ffi.new("struct revoff_launch_config *")
         config.grid = dims(grid, "grid")
         config.block = dims(block, "block")
-        config.shared = operator.index(shared)
+        config.shared = _bytes(shared)
         config.stream = ffi.cast("void *", stream_handle(stream))
         with self.launching(kernel, deadline):
             handle, sizes = self._kernel(kernel)
@@ -433,59 +479,3 @@ class Image:
                 packed.mapping.leave(copy_back=False)
                 raise
             return serve(Launch(Record(self, kernel), out[0], packed), limit, deadline)
-
-
-def load_image(
-    source: Any,
-    *,
-    device: str | Device | None = None,
-    options: Sequence[str] = (),
-    name: str | None = None,
-    backend: str = "auto",
-    link: Sequence[Any] = (),
-    function_names: Sequence[str] = (),
-) -> Image:
-    """Compile and load an image on a device.
-
-    Parameters
-    ----------
-    source : str, bytes, path or object
-        CUDA C++ source or PTX as text; a cubin, fatbin or (CPU device) shared
-        object as bytes; a path to any of these; or an object with a ``code``
-        attribute, such as cuda.core's ``ObjectCode``.
-    device : str or Device, optional
-    options : sequence of str
-        For the compiler.
-    name : str, optional
-        For messages.
-    backend : str
-        Compiler of CUDA source: ``"auto"``, ``"nvrtc"`` or ``"nvcc"``.
-    link : sequence
-        More images to link with, as `source`. Not for the CPU device.
-    function_names : sequence of str
-        Names of the functions in libgomp's table, in its order.
-
-    Returns
-    -------
-    Image
-
-    Raises
-    ------
-    CompileError, CompilerNotFoundError
-        The source could not be compiled.
-    PtxVersionError, ArchitectureError, ImageError
-        The driver refused the image; the text says what to do.
-    AbiError
-        It was compiled with another version of ``pyrevoff.h``.
-    ReentrancyError
-        Called from a handler of the same device.
-    """
-    where = Device(device)
-    if in_handler_of(where):
-        raise ReentrancyError(
-            "load_image from a handler of the same device: loading waits for the kernel that "
-            "waits for the handler. Load images before run()"
-        )
-    inputs, label = loading.prepare(source, where, list(options), name, backend, list(link))
-    handle = loading.load(inputs, where, list(function_names), label)
-    return Image(handle, where, label, loading.parameter_classes(inputs))

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import operator
 import os
 import sys
 import threading
 import time
 import traceback
+import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -58,12 +60,15 @@ class LaunchStats:
 
 def dims(value: Any, what: str) -> tuple[int, int, int]:
     """Check a grid or a block, and fill it up to three numbers."""
-    values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
-    if not 1 <= len(values) <= 3:
+    try:
+        values = (value,) if isinstance(value, (int, np.integer)) else tuple(value)
+        numbers = [operator.index(v) for v in values] + [1] * (3 - len(values))
+    except TypeError:
+        raise TypeError(f"{what} is an int or up to 3 of them, not {value!r}") from None
+    if len(numbers) != 3 or not values:
         raise ValueError(f"{what} has 1 to 3 numbers, not {len(values)}")
-    numbers = [operator.index(v) for v in values] + [1] * (3 - len(values))
-    if any(n < 1 or n > 0x7FFFFFFF for n in numbers):
-        raise ValueError(f"{what} {tuple(numbers)}: each number must be at least 1")
+    if any(not 1 <= n <= 0x7FFFFFFF for n in numbers):
+        raise ValueError(f"{what} {tuple(numbers)}: each number must be 1 to {0x7FFFFFFF}")
     return (numbers[0], numbers[1], numbers[2])
 
 
@@ -133,6 +138,8 @@ class Launch:
         self.handle = handle
         self.packed = packed
         self.started = time.monotonic()
+        # When calls were first refused, and how many had been answered last.
+        self.refusing: tuple[float, int] | None = None
         watchdog.add(self)
 
     def stats(self) -> Any:
@@ -147,6 +154,19 @@ class Launch:
 
     def abort(self, reason: int) -> None:
         lib.revoff_launch_abort(self.handle, reason)
+
+    def goes_on_for_nothing(self) -> bool:
+        """True once the kernel has been calling for long after a failed call.
+
+        Every such call is refused, and a kernel that does not look at the
+        status may have millions to make. One that only computes is let be.
+        """
+        s = self.stats()
+        if not s.abort:
+            return False
+        since, calls = self.refusing or (time.monotonic(), -1)
+        self.refusing = (since, int(s.calls))
+        return int(s.calls) > calls >= 0 and time.monotonic() - since > GRACE_S
 
     def finish(self) -> bool:
         """End with it; False if its kernel still runs and was handed over.
@@ -184,6 +204,14 @@ class Launch:
         else:
             lines.append("likely causes: the kernel computes, or loops, between its calls")
         return "\n  ".join(lines) + "\n  see docs/it-hangs.md"
+
+
+def _warn(text: str) -> None:
+    """Log a hang; without any handler for it, let Python's warnings show it."""
+    log.warning("%s", text)
+    handlers = [*log.handlers, *(logging.getLogger().handlers if log.propagate else [])]
+    if all(isinstance(h, logging.NullHandler) for h in handlers):
+        warnings.warn(f"pyrevoff: {text}", RuntimeWarning, stacklevel=2)
 
 
 class _Watchdog:
@@ -224,7 +252,7 @@ class _Watchdog:
                 # Under the lock: afterwards the launch may have ended.
                 texts = [t for launch in list(self.watched) if (t := self.look(launch))]
             for text in texts:
-                log.warning("%s", text)
+                _warn(text)
 
     def pause(self) -> float:
         with self.lock:
@@ -267,9 +295,9 @@ class _Aside:
             self.done.set()
 
     def wait(self, deadline: float) -> bool:
-        """True if the kernel has ended; False if the time has passed first."""
+        """True if the kernel has ended; False if it is to be given up."""
         while not self.done.wait(min(0.05, max(0.0, deadline - time.monotonic()))):
-            if time.monotonic() >= deadline:
+            if time.monotonic() >= deadline or self.launch.goes_on_for_nothing():
                 return False
         if self.problem is not None:
             raise self.problem
@@ -323,7 +351,7 @@ def _wait(launch: Launch, timeout: float | None, deadline: float) -> str:
     """Serve to the end of the kernel; if the time limit passes, its text."""
     if timeout is None:
         try:
-            while not launch.wait():
+            while not launch.wait() and not launch.goes_on_for_nothing():
                 pass
         except BaseException:
             launch.abort(_ABORT_SIGNAL)
@@ -338,6 +366,10 @@ def _wait(launch: Launch, timeout: float | None, deadline: float) -> str:
         launch.abort(_ABORT_SIGNAL)
         aside.give_up(GRACE_S)
         raise
+    if launch.stats().abort == _ABORT_FAILED:
+        # What failed before the limit is the reason, not the limit.
+        aside.give_up(LATE_GRACE_S)
+        return ""
     text = launch.describe()
     launch.abort(_ABORT_TIMEOUT)
     aside.give_up(LATE_GRACE_S)
@@ -368,6 +400,12 @@ def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats
             data_problem = error
     else:
         _leave_behind(launch)
+        if not late:
+            log.warning(
+                "kernel %s goes on after a failed call: it is left behind, and its arrays are "
+                "not copied back. Look at the status of try_call, or at revoff::aborted()",
+                record.kernel,
+            )
     raised, record.error = record.error, None
     if late:
         raise LaunchTimeout(late) from (raised or data_problem)

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from . import _paths, compiler
 from ._lib import ffi, lib
-from .arguments import FLOAT, INTEGER, OTHER
+from .arguments import FLOAT, INTEGER, OTHER, POINTER
 from .errors import (
     ArchitectureError,
     ImageError,
@@ -29,7 +29,9 @@ _PTX_START = re.compile(rb"\A(?:\s|//[^\n]*\n|/\*.*?\*/)*\.version\s+(\d+)\.(\d+
 _TARGET = re.compile(rb"^\s*\.target\s+([\w, ]+)", re.MULTILINE)
 _EXTERN = re.compile(rb"\.extern\s+\.func[^;]*?\bGOMP_target_ext\b", re.DOTALL)
 _ENTRY = re.compile(rb"\.entry\s+([\w$]+)\s*(?:\(([^)]*)\))?", re.DOTALL)
-_PARAM = re.compile(rb"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)")
+# For messages only: what a source seems to declare.
+_KERNEL = re.compile(r"__global__\s+(?:__launch_bounds__\s*\([^)]*\)\s*)?void\s+(\w+)\s*\(")
+_PARAM = re.compile(rb"\.param\s+(?:\.align\s+\d+\s+)?\.(\w+)(\s+\.ptr)?")
 _UNSUPPORTED_PTX, _NO_BINARY, _INVALID_PTX = 222, 209, 218
 
 
@@ -39,6 +41,7 @@ class Input(NamedTuple):
     data: bytes
     kind: str
     name: str
+    kernels: tuple[str, ...] = ()
 
 
 def _kind_of_bytes(data: bytes) -> str | None:
@@ -89,7 +92,7 @@ def _content(source: Any) -> tuple[Any, str]:
 def _compile(text: str, device: Any, options: list[str], backend: str, name: str) -> Input:
     if device.kind == "cpu":
         made = compiler.compile_cpu(text, options=options, name=name)
-        return Input(made.data, "so", name)
+        return Input(made.data, "so", name, tuple(_KERNEL.findall(text)))
     info = device.info()
     # Relocatable: the host finds the device variables of every unit by name.
     if not any(o.startswith(("-rdc", "--relocatable-device-code", "-dc")) for o in options):
@@ -233,7 +236,7 @@ def parameter_classes(inputs: list[Input]) -> dict[str, list[str]]:
     Returns
     -------
     dict of str to list of str
-        ``"integer"``, ``"float"`` or ``"other"`` for each parameter.
+        ``"integer"``, ``"float"``, ``"pointer"`` or ``"other"`` for each parameter.
     """
     found: dict[str, list[str]] = {}
     for i in inputs:
@@ -241,8 +244,9 @@ def parameter_classes(inputs: list[Input]) -> dict[str, list[str]]:
             continue
         for name, parameters in _ENTRY.findall(i.data):
             kinds = []
-            for p in _PARAM.findall(parameters or b""):
+            for p, pointer in _PARAM.findall(parameters or b""):
                 letter = p[:1]
-                kinds.append(FLOAT if letter == b"f" else INTEGER if letter in b"us" else OTHER)
+                plain = FLOAT if letter == b"f" else INTEGER if letter in b"us" else OTHER
+                kinds.append(POINTER if pointer else plain)
             found[name.decode()] = kinds
     return found

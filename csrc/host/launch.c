@@ -36,11 +36,19 @@ static int register_launch(struct revoff_launch *l)
 	unsigned i;
 	int rc = 0;
 
-	if (image->launch)
+	if (image->launch && d->stuck == image->launch)
 		rc = fail(REVOFF_EBUSY,
-			  "kernel %s: the image already runs %s; an image runs "
-			  "one kernel at a time",
-			  l->kernel->name, image->launch->kernel->name);
+			  "kernel %s: the image's kernel %s was given up, and "
+			  "the handler of %s has not returned",
+			  l->kernel->name, image->launch->kernel->name,
+			  image->functions[d->stuck->handler_index].name);
+	else if (image->launch)
+		rc = fail(REVOFF_EBUSY,
+			  "kernel %s: the image already runs %s%s; an image "
+			  "runs one kernel at a time",
+			  l->kernel->name, image->launch->kernel->name,
+			  image->launch->abandoned ? ", which was given up"
+						   : "");
 	else if (d->stuck && image->connected)
 		rc = fail(
 			REVOFF_EBUSY,
@@ -295,7 +303,10 @@ static void report_missed(struct revoff_launch *l)
 		"sent: %s%s",
 		l->kernel->name, c->missed, c->missed == 1 ? "" : "s",
 		(unsigned long long)fn, name, revoff_status_name(status),
-		status == REVOFF_UNCONNECTED
+		status == REVOFF_TOOBIG
+			? " (values, and data in local or shared memory, must "
+			  "fit in 16384 bytes; data in global memory need not)"
+		: status == REVOFF_UNCONNECTED
 			? " (the image has no reverse function in its table, "
 			  "so no host serves it)"
 			: "");
