@@ -37,7 +37,7 @@ if step build 120 "$python" setup.py --quiet build_ext --inplace; then
 	step info 60 "$python" -m pyrevoff info
 	step demo 60 "$python" examples/hello.py
 	# The rest needs no GPU, and some of it a network: "make test" has it.
-	step tests-cuda "${GPU_TEST_SECONDS:-240}" "$python" -m pytest -q -k cuda
+	step tests-cuda "${GPU_TEST_SECONDS:-240}" "$python" -m pytest -q -k "cuda and not libcuda"
 	step tests-gpu 120 "$python" -m pytest -q -m gpu
 	if command -v compute-sanitizer >/dev/null; then
 		step memcheck 120 compute-sanitizer --tool memcheck --report-api-errors no \
