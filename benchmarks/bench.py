@@ -313,16 +313,16 @@ def unused_row(b: Bench) -> dict | None:
 
 
 def commit() -> str:
+    """The commit that is measured; said by the caller where there is no history."""
+    said = os.environ.get("PYREVOFF_COMMIT")
+    if said:
+        return said
+    command = ["git", "-C", str(HERE), "rev-parse", "--verify", "HEAD"]
     try:
-        out = subprocess.run(
-            ["git", "-C", str(HERE), "rev-parse", "HEAD"],
-            capture_output=True,
-            text=True,
-            timeout=10,
-        )
+        done = subprocess.run(command, capture_output=True, text=True, timeout=10)
     except OSError:
-        return os.environ.get("PYREVOFF_COMMIT", "unknown")
-    return out.stdout.strip() or os.environ.get("PYREVOFF_COMMIT", "unknown")
+        return "unknown"
+    return done.stdout.strip() if not done.returncode else "unknown"
 
 
 def machine(b: Bench) -> dict:
