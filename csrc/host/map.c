@@ -571,15 +571,7 @@ REVOFF_API void revoff_target_rev(uint64_t fn_ptr, uint64_t mapnum,
 	m.addrs = l->addrs;
 	m.sizes = l->sizes;
 	m.kinds = l->kinds;
-	memset(l->kept, 0, mapnum);
-	memset(l->keepable, 0, mapnum);
-	s->call.nargs = (unsigned)mapnum;
-	s->call.words = l->words;
-	s->call.sizes = l->sizes;
-	s->call.kinds = l->kinds;
-	s->call.addresses = l->addrs;
-	s->call.kept = l->kept;
-	s->call.keepable = l->keepable;
+	service_prepare(s, mapnum);
 	if (!map_in(&m)) {
 		hand_over(&m, l);
 		if (!run_handler(s))

@@ -222,7 +222,8 @@ static int fetch_lists(struct service *s, uint64_t n, uint64_t addrs,
 	return a | b | c ? service_copy_wait(s) : 0;
 }
 
-static int prepare(struct service *s, uint64_t n)
+/* Let the handler's view of the call be this launch's scratch memory. */
+void service_prepare(struct service *s, uint64_t n)
 {
 	struct revoff_launch *l = s->launch;
 
@@ -235,7 +236,6 @@ static int prepare(struct service *s, uint64_t n)
 	s->call.addresses = l->addrs;
 	s->call.kept = l->kept;
 	s->call.keepable = l->keepable;
-	return 0;
 }
 
 /* ---- typed functions ------------------------------------------------------ */
@@ -326,7 +326,7 @@ static void serve_typed(struct service *s, const struct rev_offload *m)
 
 	if (fetch_lists(s, m->mapnum, m->addrs, m->sizes, m->kinds))
 		return;
-	prepare(s, m->mapnum);
+	service_prepare(s, m->mapnum);
 	/* n counts the items whose block has to be freed. */
 	while (n < s->call.nargs && s->status == REVOFF_OK)
 		item_in(s, n++);
