@@ -318,3 +318,21 @@ def test_strange_dynamic_shared_is_refused() -> None:
 def test_flags_are_a_new_list() -> None:
     cpu_source.compile_flags().append("-O0")
     assert "-O0" not in cpu_source.compile_flags()
+
+
+def test_running_past_an_array_faults_and_spares_the_process(run_child):
+    """It used to write over the process's memory and crash it later."""
+    code = """
+import numpy as np, pyrevoff as ro
+source = 'extern "C" __global__ void f(double *x, int n) { for (int i = 0; i < n; ++i) x[i] = i; }'
+image = ro.load_image(source, device="cpu")
+x = np.zeros(4)
+image.run("f", ro.tofrom(x), 4, grid=1, block=1)
+print(x.tolist())
+try:
+    image.run("f", ro.tofrom(x), 512, grid=1, block=1)
+except ro.DriverError as error:
+    print(error.code, "block (0,0,0)" in str(error))
+"""
+    done = run_child(code, 60)
+    assert done.stdout.splitlines() == ["[0.0, 1.0, 2.0, 3.0]", "700 True"], done.stderr

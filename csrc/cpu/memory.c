@@ -146,12 +146,52 @@ int cpu_range_is_pinned(uintptr_t address, size_t size)
 	return pinned;
 }
 
+/*
+ * Memory ends where an unmapped page begins, and another lies before it, so
+ * that a kernel that runs past its array faults instead of writing over what
+ * belongs to the process.  AddressSanitizer does that better, to the byte, for
+ * memory of malloc's.
+ */
+#ifdef __SANITIZE_ADDRESS__
+#define GUARDED_FROM MAP_FROM
+#else
+#define GUARDED_FROM 1
+#endif
+#define PAGE 4096ul
+
+static size_t pages_of(size_t size)
+{
+	return (size + PAGE - 1) & ~(PAGE - 1);
+}
+
+static void *map_guarded(size_t size)
+{
+	size_t kept = (size + ALIGNMENT - 1) & ~((size_t)ALIGNMENT - 1);
+	size_t inner = pages_of(kept);
+	char *p;
+
+	if (size > SIZE_MAX / 2)
+		return NULL;
+	p = mmap(NULL, inner + 2 * PAGE, PROT_NONE,
+		 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+	if (p == MAP_FAILED)
+		return NULL;
+	if (mprotect(p + PAGE, inner, PROT_READ | PROT_WRITE)) {
+		munmap(p, inner + 2 * PAGE);
+		return NULL;
+	}
+	return p + PAGE + (inner - kept);
+}
+
 static void release(const struct range *r)
 {
+	uintptr_t first = r->start & ~(PAGE - 1);
+
 	if (r->kind > CPU_MANAGED_MEMORY)
 		return;
-	if (r->size >= MAP_FROM)
-		munmap((void *)r->start, r->size);
+	if (r->size >= GUARDED_FROM)
+		munmap((void *)(first - PAGE),
+		       pages_of(r->start - first + r->size) + 2 * PAGE);
 	else
 		free((void *)r->start);
 }
@@ -167,10 +207,9 @@ static CUresult allocate(void **pointer, size_t size, enum cpu_memory kind)
 		return result;
 	if (!pointer || !size)
 		return CUDA_ERROR_INVALID_VALUE;
-	if (size >= MAP_FROM) {
-		p = mmap(NULL, size, PROT_READ | PROT_WRITE,
-			 MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-		if (p == MAP_FAILED)
+	if (size >= GUARDED_FROM) {
+		p = map_guarded(size);
+		if (!p)
 			return CUDA_ERROR_OUT_OF_MEMORY;
 	} else if (posix_memalign(&p, ALIGNMENT, size)) {
 		return CUDA_ERROR_OUT_OF_MEMORY;
