@@ -78,6 +78,12 @@ def _warn_if_toolkits_differ() -> None:
         )
 
 
+def _warn_if_ours(origin: str, path: str) -> None:
+    """Other programs' variables may be stale; ours was set for us."""
+    if origin.startswith("$PYREVOFF_"):
+        warnings.warn(f"{origin[1:]}: {path} is no program; another is used", stacklevel=3)
+
+
 def find_nvcc() -> Search:
     """Find nvcc.
 
@@ -91,7 +97,8 @@ def find_nvcc() -> Search:
     Warns
     -----
     UserWarning
-        ``CUDA_PATH`` and ``CUDA_HOME`` name different toolkits.
+        ``CUDA_PATH`` and ``CUDA_HOME`` name different toolkits;
+        ``PYREVOFF_NVCC`` names no program.
     """
     _warn_if_toolkits_differ()
     tried = []
@@ -99,6 +106,7 @@ def find_nvcc() -> Search:
         tried.append(f"{path} ({origin})")
         if _executable(path):
             return Search([path], tried)
+        _warn_if_ours(origin, path)
     return Search([], tried)
 
 
@@ -125,6 +133,7 @@ def find_cxx() -> Search:
             path = shutil.which(words[0])
             if path:
                 return Search([path, *words[1:]], tried)
+            _warn_if_ours(f"${variable}", words[0])
     for name in ("g++", "clang++", "c++"):
         tried.append(f"{name} (PATH)")
         path = shutil.which(name)

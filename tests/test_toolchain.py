@@ -131,3 +131,14 @@ def test_nvrtc_search_order(tmp_path, monkeypatch):
         "libnvrtc.so.13",
         "libnvrtc.so.12",
     ]
+
+
+@pytest.mark.parametrize(
+    "variable, find", [("PYREVOFF_NVCC", "find_nvcc"), ("PYREVOFF_CXX", "find_cxx")]
+)
+def test_our_own_variable_that_names_nothing_is_not_passed_over_in_silence(
+    monkeypatch, variable, find
+):
+    monkeypatch.setenv(variable, "/nonexistent/compiler")
+    with pytest.warns(UserWarning, match=f"{variable}: /nonexistent/compiler"):
+        getattr(_toolchain, find)()
