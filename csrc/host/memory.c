@@ -107,8 +107,12 @@ void pool_close(struct revoff_device *device)
 
 	if (!p)
 		return;
-	if (p->registered)
-		device->drv->cuMemHostUnregister(p->arena);
+	/* Memory that the driver does not let go of must stay where it is. */
+	if (p->registered && device->drv->cuMemHostUnregister(p->arena)) {
+		pthread_mutex_lock(&p->lock);
+		p->out++;
+		pthread_mutex_unlock(&p->lock);
+	}
 	pthread_mutex_lock(&p->lock);
 	p->closed = 1;
 	out = p->out;
