@@ -39,7 +39,7 @@ def _ptx_version() -> str:
 
 def collect() -> dict[str, Any]:
     """Everything that ``info`` says, as plain data."""
-    nvrtc, tried = _nvrtc.load()
+    nvrtc, _ = _nvrtc.load()
     nvcc, cxx = _toolchain.find_nvcc(), _toolchain.find_cxx()
     found: dict[str, Any] = {
         "pyrevoff": ro.__version__,
@@ -61,7 +61,6 @@ def collect() -> dict[str, Any]:
             k: _short(v) for k, v in sorted(os.environ.items()) if k.startswith("PYREVOFF_")
         },
     }
-    del tried
     for name in ro.devices():
         try:
             info = ro.device._query(*ro.device._parse(name))

@@ -3,13 +3,10 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 
 import pytest
-from conftest import ROOT
+from conftest import ROOT, run_child
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 KINDS = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -27,20 +24,8 @@ def promised() -> list[str]:
     return console.group(1).splitlines()
 
 
-def _path() -> str:
-    return os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH")])])
-
-
-def run(*command: str, kind: str) -> list[str]:
-    done = subprocess.run(
-        [sys.executable, *command],
-        env={**os.environ, "PYREVOFF_DEVICE": kind, "PYTHONPATH": _path()},
-        capture_output=True,
-        text=True,
-        timeout=100,
-        start_new_session=True,
-        cwd=ROOT,
-    )
+def run(kind: str, code: str, *args: str) -> list[str]:
+    done = run_child(code, 100, env={"PYREVOFF_DEVICE": kind}, args=args)
     assert not done.returncode, done.stderr
     return done.stdout.splitlines()
 
@@ -48,13 +33,13 @@ def run(*command: str, kind: str) -> list[str]:
 @pytest.mark.parametrize("kind", KINDS)
 def test_example_prints_what_the_readme_promises(kind):
     expected = [line.replace("cpu:0", f"{kind}:0") for line in promised()]
-    assert run("-c", example(), kind=kind) == expected
+    assert run(kind, example()) == expected
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_demo_prints_the_same(kind):
     expected = [line.replace("cpu:0", f"{kind}:0") for line in promised()]
-    assert run("examples/hello.py", kind=kind) == expected
+    assert run(kind, "", "examples/hello.py") == expected
 
 
 def test_demo_is_the_readmes_example():

@@ -236,6 +236,7 @@ int serve(struct revoff_launch *launch, uint64_t fn);
 void launch_fail(struct revoff_launch *launch, int code, const char *format,
 		 ...) __attribute__((format(printf, 3, 4)));
 struct revoff_launch *serving(void);
+int service_reserve(struct service *s, uint64_t n);
 void service_prepare(struct service *s, uint64_t n);
 int run_handler(struct service *s);
 int scratch_reserve(struct revoff_launch *launch, uint64_t n);

@@ -208,21 +208,30 @@ static int firstprivate(struct mapping *m, unsigned i)
 	return bring(m, it->host, m->addrs[i], m->sizes[i]);
 }
 
+/* Where item i lies on the host, if it does; a range held in part is refused. */
+static int locate(struct mapping *m, unsigned i, int *present)
+{
+	struct item *it = &m->items[i];
+	int partly;
+
+	it->device = m->addrs[i];
+	it->size = m->sizes[i];
+	it->host = find(m, i, it->device, it->size, &partly, present);
+	return partly ? refuse(m, i, "is mapped in part only") : 0;
+}
+
 /* alloc, to, from, tofrom and their force, always and present forms. */
 static int data(struct mapping *m, unsigned i, unsigned kind, int must_be)
 {
 	struct item *it = &m->items[i];
 	int always = kind & (REVOFF_MAP_FORCE_ALLOC | 0x10);
 	unsigned way = kind & REVOFF_MAP_TOFROM;
-	int partly, present;
+	int present;
 
 	if (m->sizes[i] > REVOFF_MAX_SIZE)
 		return refuse(m, i, "is larger than any memory");
-	it->device = m->addrs[i];
-	it->size = m->sizes[i];
-	it->host = find(m, i, it->device, it->size, &partly, &present);
-	if (partly)
-		return refuse(m, i, "is mapped in part only");
+	if (locate(m, i, &present))
+		return -1;
 	if (it->host && present) {
 		it->present = 1;
 		if (!always)
@@ -369,11 +378,8 @@ static int descriptor(struct mapping *m, unsigned *at)
 	struct item *it = &m->items[i];
 	int partly, present;
 
-	it->device = m->addrs[i];
-	it->size = m->sizes[i];
-	it->host = find(m, i, it->device, it->size, &partly, &present);
-	if (partly)
-		return refuse(m, i, "is mapped in part only");
+	if (locate(m, i, &present))
+		return -1;
 	if (it->host && present) {
 		it->present = 1;
 	} else {
@@ -544,17 +550,8 @@ REVOFF_API void revoff_target_rev(uint64_t fn_ptr, uint64_t mapnum,
 			     (unsigned long long)fn_ptr);
 		return;
 	}
-	if (mapnum > REVOFF_MAX_MAPNUM) {
-		service_fail(s, REVOFF_BADMAP,
-			     "call of %s: %llu map items (at most %d)",
-			     service_name(s), (unsigned long long)mapnum,
-			     REVOFF_MAX_MAPNUM);
+	if (service_reserve(s, mapnum))
 		return;
-	}
-	if (scratch_reserve(l, mapnum)) {
-		service_fail(s, REVOFF_BADMAP, "out of host memory");
-		return;
-	}
 	m.items = calloc(mapnum + 1, sizeof(*m.items));
 	m.attached = calloc(mapnum + 1, sizeof(*m.attached));
 	if (!m.items || !m.attached) {

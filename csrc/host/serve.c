@@ -177,6 +177,23 @@ int scratch_reserve(struct revoff_launch *l, uint64_t n)
 	return 0;
 }
 
+/* Room for the lists of a message with n items, if there may be so many. */
+int service_reserve(struct service *s, uint64_t n)
+{
+	if (n > REVOFF_MAX_MAPNUM) {
+		service_fail(s, REVOFF_BADMAP,
+			     "call of %s: %llu map items (at most %d)",
+			     service_name(s), (unsigned long long)n,
+			     REVOFF_MAX_MAPNUM);
+		return -1;
+	}
+	if (scratch_reserve(s->launch, n)) {
+		service_fail(s, REVOFF_BADMAP, "out of host memory");
+		return -1;
+	}
+	return 0;
+}
+
 /* Copy one list of the message to scratch: 1 if a copy is under way. */
 static int list(struct service *s, void *to, uint64_t from, uint64_t bytes)
 {
@@ -199,17 +216,8 @@ static int fetch_lists(struct service *s, uint64_t n, uint64_t addrs,
 	struct revoff_launch *l = s->launch;
 	int a, b, c;
 
-	if (n > REVOFF_MAX_MAPNUM) {
-		service_fail(s, REVOFF_BADMAP,
-			     "call of %s: %llu map items (at most %d)",
-			     service_name(s), (unsigned long long)n,
-			     REVOFF_MAX_MAPNUM);
+	if (service_reserve(s, n))
 		return -1;
-	}
-	if (scratch_reserve(l, n)) {
-		service_fail(s, REVOFF_BADMAP, "out of host memory");
-		return -1;
-	}
 	a = list(s, l->addrs, addrs, n * sizeof(uint64_t));
 	b = list(s, l->sizes, sizes, n * sizeof(uint64_t));
 	c = list(s, l->kinds, kinds, n * sizeof(uint16_t));
