@@ -29,6 +29,8 @@ struct lane {
 	/* Of a meeting: */
 	unsigned mask, operation, came;
 	const void *site; /* of the last pause */
+	const void *gathers; /* key of what it waits for others to do, or NULL */
+	unsigned group;	     /* who came */
 	unsigned long long value, *values;
 };
 
@@ -297,6 +299,45 @@ static unsigned meet(unsigned mask, unsigned operation,
 	return l->came;
 }
 
+/*
+ * Every other lane gets one turn to come with the same key.  The first that is
+ * back takes all that have; they find their group when it is their turn again.
+ */
+static unsigned together(const void *key)
+{
+	struct cpu_worker *w = self;
+	struct lane *l = &w->lanes[w->current];
+	struct lane *lanes = l - w->current % REVOFF_CPU_WARP;
+	unsigned first = w->current - w->current % REVOFF_CPU_WARP;
+	unsigned n = w->launch->threads - first, i, group = 0;
+
+	l->gathers = key;
+	w->pauses = 0;
+	w->idle_since = 0;
+	enqueue(w, w->current);
+	leave(w);
+	if (!l->gathers)
+		return l->group;
+	n = n < REVOFF_CPU_WARP ? n : REVOFF_CPU_WARP;
+	for (i = 0; i < n; ++i)
+		if (lanes[i].gathers == key)
+			group |= 1u << i;
+	for (i = 0; i < n; ++i)
+		if (group >> i & 1) {
+			lanes[i].gathers = NULL;
+			lanes[i].group = group;
+		}
+	return group;
+}
+
+static void exit_thread(void)
+{
+	struct cpu_fiber *f = self->lanes[self->current].fiber;
+
+	f->main = NULL;
+	cpu_fiber_leave(f, 1);
+}
+
 const struct revoff_cpu_runtime revoff_cpu_runtime = {
 	.abi = REVOFF_CPU_ABI,
 	.pause = pause_lane,
@@ -307,6 +348,8 @@ const struct revoff_cpu_runtime revoff_cpu_runtime = {
 	.sync_threads = sync_threads,
 	.meet = meet,
 	.lane = lane_number,
+	.together = together,
+	.exit_thread = exit_thread,
 	.fail = fail,
 };
 
@@ -385,6 +428,7 @@ static int start_lane(struct cpu_worker *w)
 	w->spare = lane->fiber->next;
 	lane->state = READY;
 	lane->site = NULL;
+	lane->gathers = NULL;
 	lane->idx[0] = n % l->block[0];
 	lane->idx[1] = n / l->block[0] % l->block[1];
 	lane->idx[2] = n / l->block[0] / l->block[1];

@@ -255,6 +255,7 @@ static void close_all(struct revoff_device *d)
 
 		/* Without it the driver refuses, but our own memory goes. */
 		mailbox_close(d);
+		ports_close(d);
 		memory_close(d);
 		pool_close(d);
 		while (d->nstreams)
@@ -286,8 +287,10 @@ static void close_all(struct revoff_device *d)
 
 static int check_placement(struct revoff_device *d)
 {
-	int p = d->options.placement;
+	int p = d->options.placement, t = d->options.transport;
 
+	if (t != REVOFF_TRANSPORT_PORTS && t != REVOFF_TRANSPORT_MAILBOX)
+		return fail(REVOFF_EINVAL, "no transport %d", t);
 	if (p < REVOFF_PLACE_PINNED || p > REVOFF_PLACE_COPY)
 		return fail(REVOFF_EINVAL, "no placement %d", p);
 	if (!d->info.can_map_host_memory)

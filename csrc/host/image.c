@@ -183,6 +183,12 @@ static int add_function(struct revoff_image *image, uint64_t fn, int kind,
 	memset(f, 0, sizeof(*f));
 	f->fn = fn;
 	f->kind = kind;
+	if (kind == REVOFF_FUNCTION_TYPED) {
+		int rc = signature_parse(signature, &f->shape);
+
+		if (rc)
+			return rc;
+	}
 	f->name = strdup(name);
 	f->signature = strdup(signature);
 	if (!f->name || !f->signature) {
@@ -448,21 +454,34 @@ static int connect(struct revoff_image *image, CUdeviceptr link_at,
 		rc = take_control(image);
 		if (rc)
 			return rc;
-		link.control = d->controls_address +
-			       (uint64_t)image->control_index *
-				       sizeof(struct revoff_control);
-		link.lock = d->mailbox.lock_address;
-		link.gates = d->mailbox.gates_address;
 		if (image->connected)
+			rc = ports_take(image);
+		if (rc)
+			return rc;
+		if (image->connected) {
+			link = image->ports->link;
+			link.abi = REVOFF_ABI_VERSION;
+			link.size = sizeof(link);
 			link.flags = REVOFF_LINK_CONNECTED |
 				     (d->options.no_packet
 					      ? 0
 					      : REVOFF_LINK_PACKET) |
 				     (d->options.lock == REVOFF_LOCK_MAILBOX
 					      ? REVOFF_LINK_LOCK
-					      : 0);
+					      : 0) |
+				     (image->ports->nports ? REVOFF_LINK_PORTS
+							   : 0);
+		}
+		link.control = d->controls_address +
+			       (uint64_t)image->control_index *
+				       sizeof(struct revoff_control);
+		link.lock = d->mailbox.lock_address;
+		link.gates = d->mailbox.gates_address;
 		rc = device_write(d, link_at, &link, sizeof(link));
 	}
+	/* libgomp's own device code knows no ports. */
+	image->by_mailbox = image->connected &&
+			    !(link.flags & REVOFF_LINK_PORTS);
 	if (!rc && image->connected)
 		rc = device_write(d, at, &mailbox, sizeof(mailbox));
 	if (!rc)
@@ -572,6 +591,7 @@ void image_destroy(struct revoff_image *image)
 		d->drv->cuMemFree(image->stacks);
 	if (image->control_index >= 0)
 		d->control_used[image->control_index] = 0;
+	ports_give(image);
 	for (i = 0; i < image->nfunctions; ++i) {
 		free(image->functions[i].name);
 		free(image->functions[i].signature);
@@ -665,8 +685,8 @@ REVOFF_API int revoff_image_bind(struct revoff_image *image, unsigned index,
 		return fail(REVOFF_ENOTFOUND, "no reverse function %u", index);
 	/* A launch samples the table under the same lock. */
 	pthread_mutex_lock(&image->device->lock);
-	image->functions[index].handler = handler;
-	image->functions[index].user = user;
+	image->functions[index].bound =
+		(struct bound){ handler, NULL, user, 0 };
 	pthread_mutex_unlock(&image->device->lock);
 	return 0;
 }

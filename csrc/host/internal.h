@@ -4,6 +4,7 @@
  *
  * Locks, outermost first; none is held while a handler runs:
  *   launch.m     hand-over of a launch from its serving thread to the reaper
+ *   laters.m     answers that handlers owe (taken from any thread)
  *   device.lock  images, launches, present table, memory cache, streams
  *   device.copy  the copy stream and what is staged for it
  *   pool.lock    staging blocks (taken from any thread, also by a finalizer)
@@ -50,6 +51,41 @@ struct mailbox {
 	uint64_t gates_address;
 };
 
+/* What travels with an image's calls; see ports.c. */
+struct ports {
+	struct ports *free_next; /* of those free for other images */
+	void *shared;	    /* all that host and device share */
+	uint64_t shared_address;
+	uint64_t own_address; /* device memory: who has what */
+	size_t own_size;
+
+	/* Host's views; protocol.h says what they are. */
+	unsigned nports, nslots, nheads, nrecords;
+	struct revoff_request *requests;
+	struct revoff_reply *replies;
+	uint8_t *bells;
+	char *slots;
+	struct revoff_post *heads;
+	char *records;
+	uint64_t *done;
+
+	/* The host's own. */
+	uint8_t *seen;	    /* low byte of the last request taken up */
+	uint32_t *answered; /* number of the last request answered */
+	uint8_t *owed;	    /* lanes of an open request still to answer */
+	unsigned hot[4], hot_at; /* ports that called last */
+	unsigned sweep_at;
+	unsigned *found;	 /* ports with a complete request */
+	int *found_index;	 /* and its function */
+	unsigned nfound;
+	uint64_t next;	 /* post to be handled, as the ring's tail */
+	uint64_t last_fn;
+	int last_index;
+	int dirty; /* reset before the next launch */
+	struct stream *streams;
+	struct revoff_link link; /* as the image gets it */
+};
+
 struct revoff_device {
 	const struct revoff_driver *drv;
 	int platform, ordinal;
@@ -83,8 +119,28 @@ struct revoff_device {
 	CUstream copy_stream;
 	CUstream map_stream;
 	struct mailbox mailbox;
+	struct ports *ports; /* free ones */
 	struct pool *pool;
 	revoff_target_rev_fn *target_rev;
+};
+
+/* A signature, as far as the host has to know it. */
+struct shape {
+	unsigned nargs, words, result_words;
+	uint32_t arrays;   /* mask of arguments that are arrays or text */
+	uint32_t result;   /* bytes */
+	int in_words;	   /* travels without a frame */
+	uint16_t result_kind;
+	uint32_t size[REVOFF_PACKET_MAPS];
+	uint16_t kind[REVOFF_PACKET_MAPS];
+	unsigned at[REVOFF_PACKET_MAPS]; /* first word */
+};
+
+struct bound {
+	revoff_handler *handler;
+	revoff_batch_handler *batch;
+	void *user;
+	unsigned most;
 };
 
 struct function {
@@ -92,8 +148,8 @@ struct function {
 	int kind;
 	char *name;
 	char *signature;
-	revoff_handler *handler;
-	void *user;
+	struct shape shape;
+	struct bound bound;
 };
 
 struct revoff_image {
@@ -103,6 +159,8 @@ struct revoff_image {
 	struct function *functions;
 	unsigned nfunctions, mfunctions;
 	int connected;
+	int by_mailbox;	     /* its calls come through the mailbox */
+	struct ports *ports; /* NULL: image knows none */
 	int has_link;
 	int opaque; /* may hold functions that scan could not see */
 	int control_index;
@@ -123,9 +181,25 @@ struct revoff_kernel {
 	size_t offset[REVOFF_MAX_PARAMS], size[REVOFF_MAX_PARAMS];
 };
 
-struct bound {
-	revoff_handler *handler;
-	void *user;
+/* The lists of a call, as a handler sees them; grows. */
+struct scratch {
+	unsigned mitems;
+	uint64_t *addrs, *sizes, *words;
+	uint64_t *values; /* by-value structs, and a large result */
+	uint16_t *kinds;
+	uint8_t *kept, *keepable;
+};
+
+/* Answers that handlers of a launch owe; see later.c. */
+struct laters {
+	pthread_mutex_t m;
+	unsigned refs;
+	int closed;
+	int any;	      /* ready is not empty: looked at without m */
+	struct revoff_later *ready;
+	/* The serving thread's own. */
+	struct revoff_later *pending;
+	unsigned npending;
 };
 
 struct revoff_launch {
@@ -134,11 +208,8 @@ struct revoff_launch {
 	struct revoff_launch *next; /* spare, or orphans */
 	struct bound *bound;	    /* as of the launch */
 	unsigned mbound;
-	/* Scratch of the serving thread; grows. */
-	unsigned mitems;
-	uint64_t *addrs, *sizes, *words;
-	uint16_t *kinds;
-	uint8_t *kept, *keepable;
+	struct scratch list; /* of the serving thread */
+	struct run *run;     /* batch memory, used again; see batch.c */
 
 	/* The rest is zeroed for each launch. */
 	int fresh;
@@ -159,11 +230,24 @@ struct revoff_launch {
 	unsigned odd_answers; /* of the driver, in a row */
 
 	uint64_t start_ns, end_ns, last_call_ns, active_ns;
-	uint64_t calls, failed, polls, sleeps;
+	uint64_t calls, failed, polls, sleeps, posts, batches;
+	struct laters *laters; /* NULL while no handler owes anything */
+	int mailbox_owed;      /* the open call of the mailbox is deferred */
 	unsigned handler_index;
 	int has_failure;
 	struct revoff_error failure; /* last: not zeroed, see has_failure */
 };
+
+/* Memory that a call brought with it: a packet, or a frame. */
+struct area {
+	uint64_t address; /* device address */
+	char *host;
+	uint64_t size;
+};
+
+#define FROM_MAILBOX 0
+#define FROM_PORT    1
+#define FROM_POST    2
 
 /* A call in service: what the token of target_rev points to. */
 struct service {
@@ -171,6 +255,16 @@ struct service {
 	struct revoff_call call;
 	struct bound bound;
 	int status; /* REVOFF_OK until something fails */
+	int left;   /* the launch was handed over: answer nothing */
+	int rc;	    /* of the device: could the call be answered? */
+	struct revoff_later *later;
+	struct area area;
+	struct stream *stream;
+	/* Whom to answer. */
+	int from;
+	size_t payload; /* of the mailbox */
+	unsigned port, rank, lanes;
+	uint32_t seq;
 };
 
 /* error.c */
@@ -227,9 +321,75 @@ int mailbox_fetch(struct revoff_device *device);
 int mailbox_answer(struct revoff_device *device, int status, uint64_t result,
 		   size_t payload);
 int mailbox_reset(struct revoff_device *device);
-/* Host view of bytes of the packet, or NULL if not (wholly) in it. */
-void *mailbox_view(struct revoff_device *device, uint64_t address,
-		   uint64_t size);
+/* The packet, as the area of a call. */
+struct area mailbox_area(struct revoff_device *device);
+
+/* signature.c */
+int signature_parse(const char *text, struct shape *shape);
+
+/* ports.c */
+/* The head of a request, taken apart. */
+struct request {
+	uint64_t fn;
+	uint32_t seq, mask, block_x, block_yz, thread, slot;
+	unsigned lanes, words, form, stride;
+};
+/* 1 if the head of the port's next request is there. */
+int port_head(const struct ports *ports, unsigned port, struct request *r);
+/* Words from unit first on, step apart in out; 1 if all carry the number. */
+int port_words(const struct ports *ports, unsigned port, uint32_t seq,
+	       unsigned first, unsigned count, uint64_t *out, unsigned step);
+void ports_reply_all(struct ports *ports, const struct request *r,
+		     unsigned port, int status, const uint64_t *words,
+		     unsigned nwords);
+unsigned reply_words(struct revoff_image *image, const struct request *r);
+int ports_take(struct revoff_image *image);
+void ports_give(struct revoff_image *image);
+void ports_close(struct revoff_device *device);
+int ports_begin(struct revoff_launch *launch);
+/* Serve what waits: how many requests, or negative if the device failed. */
+int ports_poll(struct revoff_launch *launch);
+/* Tell all that wait that the launch was given up. */
+void ports_abandon(struct revoff_image *image);
+unsigned ports_open_count(const struct ports *ports);
+int ports_index(struct revoff_launch *launch, uint64_t fn);
+void ports_reply(struct ports *ports, unsigned port, unsigned rank,
+		 unsigned lanes, uint32_t seq, int status,
+		 const uint64_t *words, unsigned nwords);
+void caller_of(uint32_t block_x, uint32_t block_yz, uint32_t thread,
+	       unsigned lane, uint32_t *block, uint32_t *at);
+
+/* stream.c */
+void *stream_view(struct stream *stream, uint64_t at, uint64_t size);
+struct stream *stream_find(struct ports *ports, unsigned port);
+int stream_transfer(struct ports *ports, unsigned port, unsigned slot, int form,
+		    uint64_t at, uint64_t bytes, uint64_t total);
+void stream_drop(struct ports *ports, unsigned port);
+void streams_close(struct ports *ports);
+
+/* post.c: records handled, or negative */
+int posts_serve(struct revoff_launch *launch);
+int posts_waiting(const struct ports *ports);
+
+/* batch.c */
+int batch_serve(struct revoff_launch *launch, int index);
+int batch_posts(struct revoff_launch *launch, int index, char *records,
+		uint64_t stride, unsigned count, unsigned nheads,
+		uint64_t first);
+/* The call of a batch handler with one call, which is in scratch memory. */
+int batch_of_one(struct service *s);
+/* The handler of a deferred batch once more; ready 0: it is given up. */
+void batch_resume(struct revoff_launch *launch, struct run *run, int ready);
+void run_free(struct run *run);
+
+/* later.c */
+struct revoff_later *later_new(struct revoff_launch *launch);
+void later_cancel(struct revoff_later *later);
+void later_keep_service(struct service *service);
+void later_keep_run(struct revoff_later *later, struct run *run);
+int laters_serve(struct revoff_launch *launch);
+void laters_drop(struct revoff_launch *launch);
+void laters_close(struct revoff_launch *launch);
 
 /* serve.c */
 int serve(struct revoff_launch *launch, uint64_t fn);
@@ -238,8 +398,20 @@ void launch_fail(struct revoff_launch *launch, int code, const char *format,
 struct revoff_launch *serving(void);
 int service_reserve(struct service *s, uint64_t n);
 void service_prepare(struct service *s, uint64_t n);
+/* 0, REVOFF_LATER, or negative: the call failed, or (left) no answer. */
 int run_handler(struct service *s);
-int scratch_reserve(struct revoff_launch *launch, uint64_t n);
+/* What comes after the handler, and the answer. */
+void service_end(struct service *s);
+void serve_service(struct service *s, const struct rev_offload *m);
+/* A call whose arguments are words. */
+void serve_words(struct service *s, const uint64_t *words);
+void service_start(struct service *s, struct revoff_launch *launch, int index);
+/* Host view of memory that came with the call, or NULL if it is elsewhere. */
+void *service_view(const struct service *s, uint64_t address, uint64_t size);
+int launch_given_up(const struct revoff_launch *launch);
+int enter_handler(struct revoff_launch *launch);
+int leave_handler(struct revoff_launch *launch);
+int scratch_reserve(struct scratch *list, uint64_t n);
 int service_copy_in(struct service *s, void *to, uint64_t from, uint64_t size,
 		    int wait);
 int service_copy_out(struct service *s, uint64_t to, const void *from,

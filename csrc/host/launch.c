@@ -63,8 +63,7 @@ static int register_launch(struct revoff_launch *l)
 		d->nlaunches++;
 		/* Binding during a launch is for later launches. */
 		for (i = 0; i < l->nbound; ++i) {
-			l->bound[i].handler = image->functions[i].handler;
-			l->bound[i].user = image->functions[i].user;
+			l->bound[i] = image->functions[i].bound;
 		}
 		if (d->nstreams)
 			l->stream = d->streams[--d->nstreams];
@@ -75,7 +74,8 @@ static int register_launch(struct revoff_launch *l)
 void launch_free(struct revoff_launch *l)
 {
 	pthread_mutex_destroy(&l->m);
-	free(l->addrs);
+	free(l->list.addrs);
+	run_free(l->run);
 	free(l->bound);
 	free(l);
 }
@@ -86,7 +86,7 @@ static struct revoff_launch *new_launch(void)
 
 	if (!l)
 		return NULL;
-	if (scratch_reserve(l, REVOFF_PACKET_MAPS + 1)) {
+	if (scratch_reserve(&l->list, REVOFF_PACKET_MAPS + 1)) {
 		free(l);
 		return NULL;
 	}
@@ -138,6 +138,10 @@ void launch_unregister(struct revoff_launch *l)
 {
 	struct revoff_device *d = l->device;
 
+	laters_close(l);
+	/* A ring in which warps gave up waiting has gaps. */
+	if (l->image->ports && launch_given_up(l))
+		l->image->ports->dirty = 1;
 	pthread_mutex_lock(&d->lock);
 	if (l->image->launch == l) {
 		l->image->launch = NULL;
@@ -231,7 +235,9 @@ static int start(struct revoff_kernel *kernel,
 		/* Nobody reads the control words between launches. */
 		if (image->control)
 			memset(image->control, 0, sizeof(*image->control));
-		rc = launch(l, config);
+		rc = ports_begin(l);
+		if (!rc)
+			rc = launch(l, config);
 	}
 	if (rc) {
 		struct revoff_error kept = *error_slot();
@@ -279,6 +285,14 @@ REVOFF_API int revoff_launch_abort(struct revoff_launch *l, int reason)
 		__atomic_compare_exchange_n(&c->abort, &none, (uint32_t)reason,
 					    0, __ATOMIC_RELEASE,
 					    __ATOMIC_RELAXED);
+	return 0;
+}
+
+REVOFF_API int revoff_launch_stop(struct revoff_launch *l)
+{
+	if (l->image->control)
+		__atomic_store_n(&l->image->control->stop, 1u,
+				 __ATOMIC_RELAXED);
 	return 0;
 }
 
@@ -375,6 +389,7 @@ struct waiter {
 	uint64_t end_ns;
 	unsigned turn;
 	unsigned sleep_ns;
+	int served; /* since the clock was read */
 	int slack; /* timer slack to restore, or -1 */
 };
 
@@ -426,6 +441,36 @@ static void relax(struct waiter *w, uint64_t now)
 		cpu_relax();
 }
 
+/* Empty looks, some 50 ns each, before clock and stream are asked. */
+#define EMPTY_LOOKS 128
+
+/* What there is to serve, over either transport: how much, or negative. */
+static int look_for_calls(struct revoff_launch *l)
+{
+	uint64_t fn = 0;
+	int rc = 0;
+
+	if (l->image->ports)
+		rc = ports_poll(l);
+	if (rc || !l->image->by_mailbox)
+		return rc;
+	rc = mailbox_peek(l->device, &fn);
+	/* An open call whose answer is owed is not new. */
+	if (rc || !fn || l->mailbox_owed)
+		return rc;
+	return serve(l, fn);
+}
+
+/* The kernel has ended: what it posted last is all there. */
+static int last_posts(struct revoff_launch *l)
+{
+	int rc = 1;
+
+	while (l->image->ports && rc > 0 && posts_waiting(l->image->ports))
+		rc = posts_serve(l);
+	return rc < 0 ? rc : 1;
+}
+
 /*
  * Look for calls until the kernel has ended.  The stream is asked after an
  * empty look only: the kernel cannot end while a call is open.
@@ -434,7 +479,7 @@ static int poll(struct waiter *w)
 {
 	struct revoff_launch *l = w->l;
 	int patch = l->device->options.wait == REVOFF_WAIT_PATCH, rc;
-	uint64_t fn = 0, now;
+	uint64_t now;
 
 	if (patch) {
 		rc = launch_ask_stream(l);
@@ -442,32 +487,36 @@ static int poll(struct waiter *w)
 			return rc;
 	}
 	__atomic_store_n(&l->polls, l->polls + 1, __ATOMIC_RELAXED);
-	if (l->image->connected) {
-		rc = mailbox_peek(l->device, &fn);
+	rc = look_for_calls(l);
+	if (rc < 0)
+		return rc;
+	if (__atomic_load_n(&l->left, __ATOMIC_RELAXED))
+		return REVOFF_EBUSY;
+	if (rc) {
+		w->served = 1;
+		w->sleep_ns = 0;
+		w->turn = 0;
+		if (patch)
+			patch_sleep(l);
+		return 0;
+	}
+	/* Time and stream are asked now and then: each costs a look or more. */
+	if (++w->turn % (w->sleep_ns ? 4 : EMPTY_LOOKS) && !patch &&
+	    l->image->connected) {
+		if (!w->sleep_ns) {
+			cpu_relax();
+			return 0;
+		}
+	} else if (!patch) {
+		rc = launch_ask_stream(l);
 		if (rc)
 			return rc;
 	}
 	now = now_ns();
-	if (fn) {
-		rc = serve(l, fn);
-		if (rc < 0)
-			return rc;
-		if (__atomic_load_n(&l->left, __ATOMIC_RELAXED))
-			return REVOFF_EBUSY;
-		if (rc) {
-			l->active_ns = now;
-			__atomic_store_n(&l->last_call_ns, now,
-					 __ATOMIC_RELAXED);
-			w->sleep_ns = 0;
-			if (patch)
-				patch_sleep(l);
-			return 0;
-		}
-	}
-	if (!patch) {
-		rc = launch_ask_stream(l);
-		if (rc)
-			return rc;
+	if (w->served) {
+		w->served = 0;
+		l->active_ns = now;
+		__atomic_store_n(&l->last_call_ns, now, __ATOMIC_RELAXED);
 	}
 	relax(w, now);
 	return now >= w->end_ns ? REVOFF_ETIMEOUT : 0;
@@ -503,6 +552,8 @@ static int wait_inside(struct revoff_launch *l, uint64_t timeout_ns)
 	do
 		rc = poll(&w);
 	while (!rc);
+	if (rc == 1)
+		rc = last_posts(l);
 	if (w.slack >= 0)
 		prctl(PR_SET_TIMERSLACK, w.slack, 0, 0, 0);
 	return rc == REVOFF_ETIMEOUT ? 0 : rc;
@@ -580,6 +631,12 @@ REVOFF_API void revoff_launch_stats(struct revoff_launch *l,
 	stats->failed = __atomic_load_n(&l->failed, __ATOMIC_RELAXED);
 	stats->polls = __atomic_load_n(&l->polls, __ATOMIC_RELAXED);
 	stats->sleeps = __atomic_load_n(&l->sleeps, __ATOMIC_RELAXED);
+	stats->posts = __atomic_load_n(&l->posts, __ATOMIC_RELAXED);
+	stats->batches = __atomic_load_n(&l->batches, __ATOMIC_RELAXED);
+	stats->open_ports = ports_open_count(l->image->ports);
+	stats->deferred = l->laters ? __atomic_load_n(&l->laters->npending,
+						      __ATOMIC_RELAXED) :
+				      0;
 	stats->elapsed_ns = (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)
 				     ? l->end_ns
 				     : now_ns()) -
@@ -595,6 +652,8 @@ REVOFF_API void revoff_launch_stats(struct revoff_launch *l,
 		stats->abort = __atomic_load_n(&c->abort, __ATOMIC_RELAXED);
 		stats->deserted =
 			__atomic_load_n(&c->deserted, __ATOMIC_RELAXED);
+		stats->dropped =
+			__atomic_load_n(&c->dropped, __ATOMIC_RELAXED);
 	}
 	/* In placement copy this is the mirror, as of the last look. */
 	if (d->mailbox.host)

@@ -216,13 +216,11 @@ int mailbox_reset(struct revoff_device *d)
 	return device_write(d, d->mailbox.lock_address, &zero, sizeof(zero));
 }
 
-void *mailbox_view(struct revoff_device *d, uint64_t address, uint64_t size)
+struct area mailbox_area(struct revoff_device *d)
 {
-	uint64_t start = d->mailbox.address + PACKET_AT;
-	uint64_t at = address - start;
+	struct area a = { d->mailbox.address + PACKET_AT,
+			  (char *)&d->mailbox.host->packet,
+			  sizeof(struct revoff_packet) };
 
-	if (at >= sizeof(struct revoff_packet) ||
-	    size > sizeof(struct revoff_packet) - at)
-		return NULL;
-	return (char *)&d->mailbox.host->packet + at;
+	return a;
 }

@@ -508,15 +508,15 @@ static void hand_over(struct mapping *m, struct revoff_launch *l)
 		const struct item *it = &m->items[i];
 
 		if (kind_at(m, i) == REVOFF_MAP_FIRSTPRIVATE_INT)
-			l->words[i] = m->addrs[i];
+			l->list.words[i] = m->addrs[i];
 		else
-			l->words[i] = (uint64_t)(uintptr_t)it->host;
+			l->list.words[i] = (uint64_t)(uintptr_t)it->host;
 	}
 }
 
 static int fetch(struct mapping *m, void *to, uint64_t from, size_t size)
 {
-	const void *view = mailbox_view(m->s->launch->device, from, size);
+	const void *view = service_view(m->s, from, size);
 
 	if (!view)
 		return bring(m, to, from, size);
@@ -559,19 +559,19 @@ REVOFF_API void revoff_target_rev(uint64_t fn_ptr, uint64_t mapnum,
 		goto out;
 	}
 	/* One wait for the three. */
-	if (fetch(&m, l->addrs, devaddrs_ptr, mapnum * 8) ||
-	    fetch(&m, l->sizes, sizes_ptr, mapnum * 8) ||
-	    fetch(&m, l->kinds, kinds_ptr, mapnum * 2) || settle(&m)) {
+	if (fetch(&m, l->list.addrs, devaddrs_ptr, mapnum * 8) ||
+	    fetch(&m, l->list.sizes, sizes_ptr, mapnum * 8) ||
+	    fetch(&m, l->list.kinds, kinds_ptr, mapnum * 2) || settle(&m)) {
 		settle(&m);
 		goto out;
 	}
-	m.addrs = l->addrs;
-	m.sizes = l->sizes;
-	m.kinds = l->kinds;
+	m.addrs = l->list.addrs;
+	m.sizes = l->list.sizes;
+	m.kinds = l->list.kinds;
 	service_prepare(s, mapnum);
 	if (!map_in(&m)) {
 		hand_over(&m, l);
-		if (!run_handler(s))
+		if (run_handler(s) == 0)
 			map_back(&m);
 	}
 	/* After a failure too: a copy must not land in memory given back. */

@@ -20,18 +20,23 @@ static int reap_one(struct revoff_launch *l)
 	struct revoff_control *c = l->image->control;
 	struct revoff_device *d = l->device;
 	uint64_t fn = 0;
-	int in_wait, left, deserted;
+	int in_wait, left, deserted, stuck;
 
 	pthread_mutex_lock(&l->m);
 	in_wait = l->in_wait;
 	left = l->left;
+	stuck = left && l->in_handler;
 	pthread_mutex_unlock(&l->m);
+	/* In its handler it is out of the way, and touches no port later. */
+	if (l->image->ports && (stuck || !in_wait))
+		ports_abandon(l->image);
 	/* Until its thread has come back, that one has the launch. */
 	if (in_wait)
 		return 0;
-	if (!left && l->image->connected && !l->ended &&
+	if (!left && l->image->by_mailbox && !l->ended && !l->mailbox_owed &&
 	    !mailbox_peek(d, &fn) && fn)
 		serve(l, fn);
+	laters_drop(l);
 	if (!l->ended)
 		launch_ask_stream(l);
 	deserted = c && __atomic_load_n(&c->deserted, __ATOMIC_ACQUIRE);
@@ -102,7 +107,7 @@ int launch_hand_over(struct revoff_launch *l)
 			 __ATOMIC_RELAXED);
 	pthread_mutex_unlock(&l->m);
 	pthread_mutex_lock(&d->lock);
-	if (l->left && l->image->connected) {
+	if (l->left && l->image->by_mailbox) {
 		d->stuck = l;
 		__atomic_store_n(&l->image->control->leave, 1,
 				 __ATOMIC_RELEASE);

@@ -37,6 +37,9 @@
 #define REVOFF_PLATFORM_CUDA 0
 #define REVOFF_PLATFORM_CPU  1
 
+#define REVOFF_TRANSPORT_PORTS	 0 /* many calls at once */
+#define REVOFF_TRANSPORT_MAILBOX 1 /* one at a time: libgomp's protocol */
+
 #define REVOFF_PLACE_PINNED  0 /* mapped host memory */
 #define REVOFF_PLACE_MANAGED 1 /* managed memory, concurrent access */
 #define REVOFF_PLACE_COPY    2 /* device memory, read through copies */
@@ -97,6 +100,7 @@ struct revoff_device_info {
 };
 
 struct revoff_device_options {
+	int transport;	   /* REVOFF_TRANSPORT_* */
 	int placement;	   /* REVOFF_PLACE_* */
 	int lock;	   /* REVOFF_LOCK_* */
 	int wait;	   /* REVOFF_WAIT_* */
@@ -222,6 +226,8 @@ struct revoff_call {
 	const uint64_t *addresses; /* device addresses (or values) as sent */
 	uint32_t block[3], thread[3]; /* of the caller; 0 for GOMP functions */
 	uint64_t result; /* set by the handler: returned value, 8 bytes */
+	int posted;	 /* 1: a post; nobody waits for it */
+	struct revoff_later *later; /* set when the answer is asked for again */
 	/*
 	 * kept[i] = 1 keeps words[i]'s memory beyond the call; the handler's
 	 * side then owns it and ends with revoff_block_free().  Only where
@@ -242,6 +248,71 @@ typedef int revoff_handler(struct revoff_call *call, void *user);
 /* handler NULL unbinds.  Takes effect for launches that start later. */
 int revoff_image_bind(struct revoff_image *image, unsigned index,
 		      revoff_handler *handler, void *user);
+
+/* One argument, or the result, of many calls. */
+struct revoff_column {
+	void *data;
+	uint64_t size;	 /* bytes of a value */
+	uint64_t stride; /* bytes from one call's value to the next one's */
+	/*
+	 * 1 keeps data beyond the call, as kept of struct revoff_call; only
+	 * where keepable is 1 (0: the ring of posts, or memory used again).
+	 */
+	int kept, keepable;
+};
+
+/*
+ * Many calls of one function of values, as a batch handler gets them: those
+ * that wait for it now, or posts in their order.
+ */
+struct revoff_batch {
+	struct revoff_device *device;
+	struct revoff_image *image;
+	struct revoff_launch *launch;
+	uint64_t fn;
+	unsigned index; /* of the function in the image */
+	unsigned count; /* calls */
+	unsigned nargs;
+	const struct revoff_column *arguments; /* nargs */
+	struct revoff_column *argument; /* the same, to set kept */
+	struct revoff_column *result; /* to be filled; NULL for void */
+	int posted;
+	/*
+	 * For a handler that fails: the first done calls were answered well.
+	 * The next one is failed, and the rest aborted.
+	 */
+	unsigned done;
+	struct revoff_later *later; /* as in struct revoff_call */
+	const void *callers;	    /* for revoff_batch_caller */
+};
+typedef int revoff_batch_handler(struct revoff_batch *batch, void *user);
+/* blockIdx and threadIdx of the i-th call. */
+void revoff_batch_caller(const struct revoff_batch *batch, unsigned i,
+			 uint32_t *block, uint32_t *thread);
+/*
+ * Bind for many calls at once; only functions whose arguments are values
+ * (REVOFF_EUNSUPPORTED).  most: calls in a batch at most; 0: what fits.  With
+ * single != NULL, that one is called where only one call waits.
+ */
+int revoff_image_bind_batch(struct revoff_image *image, unsigned index,
+			    revoff_batch_handler *handler,
+			    revoff_handler *single, void *user, unsigned most);
+
+/*
+ * Answers that take their time: a handler calls revoff_call_later() (or
+ * revoff_batch_later()) and returns REVOFF_LATER.  Other calls are served
+ * meanwhile.  When the answer is known, revoff_later_ready() is called, once,
+ * from any thread; the thread that serves the launch then calls the handler
+ * again with later set (of the same call, whose words, data and kept are as
+ * they were), and takes its return value for the answer.  If the launch is
+ * given up before that, the callers are told, and the handler is called with
+ * later set and posted -1, to let go of what it has; its return value counts
+ * for nothing then.
+ */
+#define REVOFF_LATER 1
+struct revoff_later *revoff_call_later(struct revoff_call *call);
+struct revoff_later *revoff_batch_later(struct revoff_batch *batch);
+void revoff_later_ready(struct revoff_later *later);
 
 /* ---- kernels and launches ---------------------------------------------- */
 
@@ -281,6 +352,11 @@ struct revoff_stats {
 	uint32_t abort;		/* REVOFF_ABORT_* */
 	uint32_t deserted;	/* callers that left without an answer */
 	uint64_t mailbox_fn;	/* mailbox flag at this moment; 0: free */
+	uint64_t posts;		/* records of posts handled */
+	uint64_t dropped;	/* records that try_post did not send */
+	uint64_t batches;	/* calls of batch handlers */
+	uint32_t open_ports;	/* ports whose request is not answered */
+	uint32_t deferred;	/* answers that handlers still owe */
 };
 
 /*
@@ -299,6 +375,8 @@ int revoff_launch_start(struct revoff_kernel *kernel,
 int revoff_launch_wait(struct revoff_launch *launch, uint64_t timeout_ns);
 /* Tell the kernel to give up; from any thread.  reason: REVOFF_ABORT_*. */
 int revoff_launch_abort(struct revoff_launch *launch, int reason);
+/* Ask the kernel to end early (revoff::stop_requested()); from any thread. */
+int revoff_launch_stop(struct revoff_launch *launch);
 /* First failure of a call, or code 0; owned by the launch. */
 const struct revoff_error *revoff_launch_failure(struct revoff_launch *launch);
 /* A snapshot; from any thread. */

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * One call, from the mailbox to its handler and back.
+ * One call, from where it came in to its handler and back: the same for the
+ * mailbox, ports and posts.
  *
  * Only the thread that waits for a launch serves the calls of its image, so
- * the mailbox needs no lock on the host: while its flag is set nobody else
- * touches it.
+ * neither mailbox nor ports need a lock on the host: while a request is open
+ * nobody else touches it.
  */
 #include <stdarg.h>
 #include <stdio.h>
@@ -154,26 +155,28 @@ void service_host_to_dev(void *to, const void *from, size_t size, void *token)
 
 /* ---- items --------------------------------------------------------------- */
 
-int scratch_reserve(struct revoff_launch *l, uint64_t n)
+int scratch_reserve(struct scratch *list, uint64_t n)
 {
-	size_t m = l->mitems ? l->mitems : REVOFF_PACKET_MAPS + 1;
+	size_t m = list->mitems ? list->mitems : REVOFF_PACKET_MAPS + 1;
 	char *block;
 
-	if (n <= l->mitems)
+	if (n <= list->mitems)
 		return 0;
 	while (m < n)
 		m *= 2;
-	block = malloc(m * (3 * sizeof(uint64_t) + sizeof(uint16_t) + 2));
+	block = malloc(m * (3 * sizeof(uint64_t) + sizeof(uint16_t) + 2) +
+		       2 * REVOFF_PORT_WORDS * sizeof(uint64_t));
 	if (!block)
 		return fail(REVOFF_ENOMEM, "out of host memory");
-	free(l->addrs);
-	l->addrs = (uint64_t *)block;
-	l->sizes = l->addrs + m;
-	l->words = l->sizes + m;
-	l->kinds = (uint16_t *)(l->words + m);
-	l->kept = (uint8_t *)(l->kinds + m);
-	l->keepable = l->kept + m;
-	l->mitems = (unsigned)m;
+	free(list->addrs);
+	list->addrs = (uint64_t *)block;
+	list->sizes = list->addrs + m;
+	list->words = list->sizes + m;
+	list->values = list->words + m;
+	list->kinds = (uint16_t *)(list->values + 2 * REVOFF_PORT_WORDS);
+	list->kept = (uint8_t *)(list->kinds + m);
+	list->keepable = list->kept + m;
+	list->mitems = (unsigned)m;
 	return 0;
 }
 
@@ -187,11 +190,22 @@ int service_reserve(struct service *s, uint64_t n)
 			     REVOFF_MAX_MAPNUM);
 		return -1;
 	}
-	if (scratch_reserve(s->launch, n)) {
+	if (scratch_reserve(&s->launch->list, n)) {
 		service_fail(s, REVOFF_BADMAP, "out of host memory");
 		return -1;
 	}
 	return 0;
+}
+
+void *service_view(const struct service *s, uint64_t address, uint64_t size)
+{
+	uint64_t at = address - s->area.address;
+
+	if (at < s->area.size && size <= s->area.size - at)
+		return s->area.host + at;
+	if (s->stream && address & REVOFF_STREAM)
+		return stream_view(s->stream, address & ~REVOFF_STREAM, size);
+	return NULL;
 }
 
 /* Copy one list of the message to scratch: 1 if a copy is under way. */
@@ -201,7 +215,7 @@ static int list(struct service *s, void *to, uint64_t from, uint64_t bytes)
 
 	if (!bytes)
 		return 0;
-	view = mailbox_view(s->launch->device, from, bytes);
+	view = service_view(s, from, bytes);
 	if (view) {
 		memcpy(to, view, bytes);
 		return 0;
@@ -218,9 +232,9 @@ static int fetch_lists(struct service *s, uint64_t n, uint64_t addrs,
 
 	if (service_reserve(s, n))
 		return -1;
-	a = list(s, l->addrs, addrs, n * sizeof(uint64_t));
-	b = list(s, l->sizes, sizes, n * sizeof(uint64_t));
-	c = list(s, l->kinds, kinds, n * sizeof(uint16_t));
+	a = list(s, l->list.addrs, addrs, n * sizeof(uint64_t));
+	b = list(s, l->list.sizes, sizes, n * sizeof(uint64_t));
+	c = list(s, l->list.kinds, kinds, n * sizeof(uint16_t));
 	if (a < 0 || b < 0 || c < 0) {
 		/* The lists are used again: nothing may arrive later. */
 		l->device->drv->cuStreamSynchronize(l->device->copy_stream);
@@ -235,15 +249,15 @@ void service_prepare(struct service *s, uint64_t n)
 {
 	struct revoff_launch *l = s->launch;
 
-	memset(l->kept, 0, n);
-	memset(l->keepable, 0, n);
+	memset(l->list.kept, 0, n);
+	memset(l->list.keepable, 0, n);
 	s->call.nargs = (unsigned)n;
-	s->call.words = l->words;
-	s->call.sizes = l->sizes;
-	s->call.kinds = l->kinds;
-	s->call.addresses = l->addrs;
-	s->call.kept = l->kept;
-	s->call.keepable = l->keepable;
+	s->call.words = l->list.words;
+	s->call.sizes = l->list.sizes;
+	s->call.kinds = l->list.kinds;
+	s->call.addresses = l->list.addrs;
+	s->call.kept = l->list.kept;
+	s->call.keepable = l->list.keepable;
 }
 
 /* ---- typed functions ------------------------------------------------------ */
@@ -253,9 +267,9 @@ static int bad_item(struct service *s, unsigned i, const char *why)
 	service_fail(s, REVOFF_BADMAP,
 		     "call of %s: argument %u (kind 0x%02x, %llu bytes at "
 		     "0x%llx) %s",
-		     service_name(s), i, s->launch->kinds[i],
-		     (unsigned long long)s->launch->sizes[i],
-		     (unsigned long long)s->launch->addrs[i], why);
+		     service_name(s), i, s->launch->list.kinds[i],
+		     (unsigned long long)s->launch->list.sizes[i],
+		     (unsigned long long)s->launch->list.addrs[i], why);
 	return -1;
 }
 
@@ -263,38 +277,38 @@ static int bad_item(struct service *s, unsigned i, const char *why)
 static int array_in(struct service *s, unsigned i, unsigned kind)
 {
 	struct revoff_launch *l = s->launch;
-	void *block = block_alloc(l->device, l->sizes[i]);
+	void *block = block_alloc(l->device, l->list.sizes[i]);
 
 	if (!block)
 		return bad_item(s, i, "does not fit in host memory");
-	l->words[i] = (uint64_t)(uintptr_t)block;
-	l->keepable[i] = 1;
+	l->list.words[i] = (uint64_t)(uintptr_t)block;
+	l->list.keepable[i] = 1;
 	if (kind == REVOFF_MAP_FORCE_ALLOC) {
-		memset(block, 0, l->sizes[i]);
+		memset(block, 0, l->list.sizes[i]);
 		return 0;
 	}
 	/* Also for "from": what the handler leaves alone must come back. */
-	return service_copy_in(s, block, l->addrs[i], l->sizes[i], 0);
+	return service_copy_in(s, block, l->list.addrs[i], l->list.sizes[i], 0);
 }
 
 static int item_in(struct service *s, unsigned i)
 {
 	struct revoff_launch *l = s->launch;
-	unsigned kind = l->kinds[i] & REVOFF_KIND_MASK;
+	unsigned kind = l->list.kinds[i] & REVOFF_KIND_MASK;
 	void *view;
 
-	l->words[i] = 0;
+	l->list.words[i] = 0;
 	if (kind == REVOFF_MAP_FIRSTPRIVATE_INT) {
-		l->words[i] = l->addrs[i];
+		l->list.words[i] = l->list.addrs[i];
 		return 0;
 	}
-	if (l->sizes[i] > REVOFF_MAX_SIZE)
+	if (l->list.sizes[i] > REVOFF_MAX_SIZE)
 		return bad_item(s, i, "is larger than any memory");
-	if (!l->addrs[i])
-		return l->sizes[i] ? bad_item(s, i, "is NULL") : 0;
-	view = mailbox_view(l->device, l->addrs[i], l->sizes[i]);
+	if (!l->list.addrs[i])
+		return l->list.sizes[i] ? bad_item(s, i, "is NULL") : 0;
+	view = service_view(s, l->list.addrs[i], l->list.sizes[i]);
 	if (view) {
-		l->words[i] = (uint64_t)(uintptr_t)view;
+		l->list.words[i] = (uint64_t)(uintptr_t)view;
 		return 0;
 	}
 	switch (kind) {
@@ -313,20 +327,21 @@ static void typed_back(struct service *s)
 	unsigned i, sent = 0;
 
 	for (i = 0; i < s->call.nargs && s->status == REVOFF_OK; ++i) {
-		unsigned kind = l->kinds[i] & REVOFF_KIND_MASK;
+		unsigned kind = l->list.kinds[i] & REVOFF_KIND_MASK;
 
-		if (!l->keepable[i] || (kind != REVOFF_MAP_FORCE_FROM &&
+		if (!l->list.keepable[i] || (kind != REVOFF_MAP_FORCE_FROM &&
 					kind != REVOFF_MAP_FORCE_TOFROM))
 			continue;
-		sent += !service_copy_out(s, l->addrs[i],
-					  (void *)(uintptr_t)l->words[i],
-					  l->sizes[i]);
+		sent += !service_copy_out(s, l->list.addrs[i],
+					  (void *)(uintptr_t)l->list.words[i],
+					  l->list.sizes[i]);
 	}
 	/* The answer must not overtake the data. */
 	if (sent)
 		service_copy_wait(s);
 }
 
+/* Lists that came in a message: to scratch, with their data, to the handler. */
 static void serve_typed(struct service *s, const struct rev_offload *m)
 {
 	struct revoff_launch *l = s->launch;
@@ -340,49 +355,133 @@ static void serve_typed(struct service *s, const struct rev_offload *m)
 		item_in(s, n++);
 	if (s->status == REVOFF_OK)
 		for (i = 0; i < n; ++i)
-			if (l->keepable[i]) {
+			if (l->list.keepable[i]) {
 				service_copy_wait(s);
 				break;
 			}
 	if (s->status != REVOFF_OK)
 		/* A queued copy must not land in memory given back. */
 		l->device->drv->cuStreamSynchronize(l->device->copy_stream);
-	else if (!run_handler(s))
-		typed_back(s);
-	for (i = 0; i < n; ++i)
-		if (l->keepable[i] && !l->kept[i])
-			revoff_block_free((void *)(uintptr_t)l->words[i]);
+	else
+		run_handler(s);
+}
+
+/*
+ * Words of a port or of a post: by the signature, values up to 8 bytes are the
+ * word itself, larger ones lie in the scratch memory of the launch.
+ */
+void serve_words(struct service *s, const uint64_t *words)
+{
+	struct revoff_launch *l = s->launch;
+	const struct shape *f = &l->image->functions[s->call.index].shape;
+	struct scratch *list = &l->list;
+	unsigned i, large = f->result > 8;
+
+	service_prepare(s, f->nargs + large);
+	for (i = 0; i < f->nargs; ++i) {
+		uint64_t word = words[f->at[i]];
+
+		list->sizes[i] = f->size[i];
+		list->kinds[i] = f->kind[i];
+		list->addrs[i] = word;
+		if (f->size[i] > 8) {
+			memcpy(list->values + f->at[i], words + f->at[i],
+			       f->size[i]);
+			word = (uint64_t)(uintptr_t)(list->values + f->at[i]);
+		}
+		list->words[i] = word;
+	}
+	if (large) {
+		uint64_t *result = list->values + REVOFF_PORT_WORDS;
+
+		memset(result, 0, f->result_words * sizeof(*result));
+		list->sizes[i] = f->result;
+		list->kinds[i] = f->result_kind;
+		list->addrs[i] = 0;
+		list->words[i] = (uint64_t)(uintptr_t)result;
+	}
+	run_handler(s);
 }
 
 /* ---- serving -------------------------------------------------------------- */
 
-/*
- * Run the handler, with no lock held.  If the launch was handed over
- * meanwhile, its callers have been told to leave: nothing may be answered.
- */
-int run_handler(struct service *s)
+int launch_given_up(const struct revoff_launch *l)
 {
-	struct revoff_launch *l = s->launch;
-	int rc, left;
+	return l->image->control &&
+	       __atomic_load_n(&l->image->control->abort, __ATOMIC_RELAXED);
+}
 
+int enter_handler(struct revoff_launch *l)
+{
 	l->outer = innermost;
 	innermost = l;
 	pthread_mutex_lock(&l->m);
 	l->in_handler = 1;
 	pthread_mutex_unlock(&l->m);
-	rc = s->bound.handler(&s->call, s->bound.user);
+	return 0;
+}
+
+/* 1 if the launch was handed over while its handler ran. */
+int leave_handler(struct revoff_launch *l)
+{
+	int left;
+
 	pthread_mutex_lock(&l->m);
 	l->in_handler = 0;
 	left = l->left;
 	pthread_mutex_unlock(&l->m);
 	innermost = l->outer;
-	/* Its kernel may be gone, and with it the memory it passed. */
-	if (left)
+	return left;
+}
+
+/*
+ * Run the handler, with no lock held.  If the launch was handed over
+ * meanwhile, its callers have been told to leave, or been answered: nothing
+ * may be answered here.
+ */
+int run_handler(struct service *s)
+{
+	struct revoff_launch *l = s->launch;
+	int rc;
+
+	if (s->bound.handler) {
+		enter_handler(l);
+		rc = s->bound.handler(&s->call, s->bound.user);
+		/* Its kernel may be gone, and with it the memory it passed. */
+		s->left = leave_handler(l);
+	} else {
+		rc = batch_of_one(s);
+	}
+	if (rc == REVOFF_LATER && s->later && !s->left)
+		return REVOFF_LATER;
+	if (s->later) {
+		later_cancel(s->later);
+		s->later = NULL;
+	}
+	if (s->left)
 		return -1;
-	if (rc)
-		service_fail(s, REVOFF_HANDLER, "the handler of %s failed",
-			     service_name(s));
-	return rc;
+	if (!rc)
+		return 0;
+	service_fail(s, REVOFF_HANDLER, "the handler of %s failed",
+		     service_name(s));
+	return -1;
+}
+
+REVOFF_API struct revoff_later *revoff_call_later(struct revoff_call *call)
+{
+	struct service *s = (struct service *)((char *)call -
+					       offsetof(struct service, call));
+
+	if (call->later || s->later)
+		return s->later;
+	if (call->image->functions[call->index].kind != REVOFF_FUNCTION_TYPED) {
+		fail(REVOFF_EUNSUPPORTED,
+		     "a handler of the region %s cannot answer later",
+		     service_name(s));
+		return NULL;
+	}
+	s->later = later_new(call->launch);
+	return s->later;
 }
 
 static void serve_known(struct service *s, const struct rev_offload *m)
@@ -390,27 +489,95 @@ static void serve_known(struct service *s, const struct rev_offload *m)
 	struct revoff_launch *l = s->launch;
 	const struct function *f = &l->image->functions[s->call.index];
 
-	if (l->image->control &&
-	    __atomic_load_n(&l->image->control->abort, __ATOMIC_RELAXED)) {
+	if (launch_given_up(l)) {
 		s->status = REVOFF_ABORTED;
 		return;
 	}
-	if (s->call.index < l->nbound)
-		s->bound = l->bound[s->call.index];
 	if (f->kind == REVOFF_FUNCTION_TYPED) {
-		if (!s->bound.handler) {
-			service_fail(s, REVOFF_UNBOUND,
-				     "kernel %s called %s, which has no "
-				     "handler: bind one before run()",
-				     l->kernel->name, f->name);
-			return;
-		}
 		serve_typed(s, m);
 		return;
 	}
 	__atomic_load_n(&l->device->target_rev, __ATOMIC_ACQUIRE)(
 		m->fn, m->mapnum, m->addrs, m->sizes, m->kinds, m->dev_num,
 		service_dev_to_host, service_host_to_dev, s);
+}
+
+/* A service of the index-th function; complains if nobody is bound to it. */
+void service_start(struct service *s, struct revoff_launch *l, int index)
+{
+	const struct function *f = &l->image->functions[index];
+
+	memset(s, 0, sizeof(*s));
+	s->launch = l;
+	s->call.device = l->device;
+	s->call.image = l->image;
+	s->call.launch = l;
+	s->call.fn = f->fn;
+	s->call.index = (unsigned)index;
+	if ((unsigned)index < l->nbound)
+		s->bound = l->bound[index];
+	__atomic_store_n(&l->handler_index, (unsigned)index, __ATOMIC_RELAXED);
+	if (f->kind == REVOFF_FUNCTION_TYPED && !s->bound.handler &&
+	    !s->bound.batch && !launch_given_up(l))
+		service_fail(s, REVOFF_UNBOUND,
+			     "kernel %s called %s, which has no handler: bind "
+			     "one before run()",
+			     l->kernel->name, f->name);
+}
+
+/* Serve a message: to the handler, back, and the answer. */
+void serve_service(struct service *s, const struct rev_offload *m)
+{
+	if (s->status == REVOFF_OK)
+		serve_known(s, m);
+	service_end(s);
+}
+
+/*
+ * After the handler: its data goes back, its memory is let go, the caller has
+ * its answer; or, where the handler owes it, all is kept until then.
+ */
+void service_end(struct service *s)
+{
+	struct revoff_launch *l = s->launch;
+	const struct function *f = &l->image->functions[s->call.index];
+	const uint64_t *result = &s->call.result;
+	unsigned i, words = 1;
+
+	if (s->later && s->status == REVOFF_OK && !s->left &&
+	    !s->call.later) {
+		later_keep_service(s);
+		return;
+	}
+	if (f->kind == REVOFF_FUNCTION_TYPED && s->call.nargs) {
+		if (s->status == REVOFF_OK && !s->left)
+			typed_back(s);
+		for (i = 0; i < s->call.nargs; ++i)
+			if (l->list.keepable[i] && !l->list.kept[i])
+				revoff_block_free(
+					(void *)(uintptr_t)l->list.words[i]);
+	}
+	if (s->from != FROM_POST) {
+		__atomic_store_n(&l->calls, l->calls + 1, __ATOMIC_RELAXED);
+		if (s->status != REVOFF_OK)
+			__atomic_store_n(&l->failed, l->failed + 1,
+					 __ATOMIC_RELAXED);
+	}
+	if (s->left || s->from == FROM_POST)
+		return;
+	if (s->from == FROM_MAILBOX) {
+		s->rc = mailbox_answer(l->device, s->status, s->call.result,
+				       s->payload);
+		l->mailbox_owed = 0;
+		return;
+	}
+	/* A large result of words lies in scratch; of a frame, in the frame. */
+	if (f->shape.result > 8 && f->shape.in_words) {
+		words = f->shape.result_words;
+		result = l->list.values + REVOFF_PORT_WORDS;
+	}
+	ports_reply(l->image->ports, s->port, s->rank, s->lanes, s->seq,
+		    s->status, result, words);
 }
 
 /*
@@ -421,11 +588,10 @@ static void serve_known(struct service *s, const struct rev_offload *m)
 static int serve_mine(struct revoff_launch *l, int index)
 {
 	struct revoff_device *d = l->device;
-	struct service s = { .launch = l };
+	struct service s;
 	const struct rev_offload *call = &d->mailbox.host->call;
 	struct revoff_packet *p = &d->mailbox.host->packet;
 	struct rev_offload m;
-	size_t payload = 0;
 	int rc = mailbox_fetch(d);
 
 	if (rc)
@@ -440,30 +606,21 @@ static int serve_mine(struct revoff_launch *l, int index)
 	m.sizes = call->sizes;
 	m.kinds = call->kinds;
 	m.dev_num = call->dev_num;
-	s.call.device = d;
-	s.call.image = l->image;
-	s.call.launch = l;
-	s.call.fn = m.fn;
-	s.call.index = (unsigned)index;
+	service_start(&s, l, index);
+	s.from = FROM_MAILBOX;
+	s.area = mailbox_area(d);
 	if (l->image->functions[index].kind == REVOFF_FUNCTION_TYPED) {
 		memcpy(s.call.block, p->block, sizeof(p->block));
 		memcpy(s.call.thread, p->thread, sizeof(p->thread));
-		payload = p->payload_bytes;
-		if (payload > REVOFF_PACKET_PAYLOAD)
-			payload = REVOFF_PACKET_PAYLOAD;
+		s.payload = p->payload_bytes;
+		if (s.payload > REVOFF_PACKET_PAYLOAD)
+			s.payload = REVOFF_PACKET_PAYLOAD;
 	}
-	__atomic_store_n(&l->handler_index, (unsigned)index, __ATOMIC_RELAXED);
-	serve_known(&s, &m);
-	__atomic_store_n(&l->calls, l->calls + 1, __ATOMIC_RELAXED);
-	if (s.status != REVOFF_OK)
-		__atomic_store_n(&l->failed, l->failed + 1, __ATOMIC_RELAXED);
-	pthread_mutex_lock(&l->m);
-	rc = l->left;
-	pthread_mutex_unlock(&l->m);
-	if (rc)
+	l->mailbox_owed = 1;
+	serve_service(&s, &m);
+	if (s.left)
 		return 0;
-	rc = mailbox_answer(d, s.status, s.call.result, payload);
-	return rc ? rc : 1;
+	return s.rc ? s.rc : 1;
 }
 
 /*
@@ -480,7 +637,7 @@ static int serve_stray(struct revoff_launch *l, uint64_t fn)
 
 	pthread_mutex_lock(&d->lock);
 	for (image = d->images; image && !known; image = image->next) {
-		if (image_find_fn(image, fn) < 0)
+		if (!image->by_mailbox || image_find_fn(image, fn) < 0)
 			continue;
 		known = 1;
 		running = image->launch != NULL;

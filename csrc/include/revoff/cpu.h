@@ -368,6 +368,15 @@ inline unsigned __activemask()
 {
 	return 1u << __revoff_cpu_runtime->lane();
 }
+/* For pyrevoff's own calls: the lanes that come with this key now. */
+inline unsigned revoff_cpu_together(const void *key)
+{
+	return __revoff_cpu_runtime->together(key);
+}
+inline void revoff_cpu_exit_thread()
+{
+	__revoff_cpu_runtime->exit_thread();
+}
 /* Lanes that voted true, and in *came all that voted. */
 inline unsigned revoff_cpu_ballot(unsigned mask, int predicate, unsigned *came)
 {

@@ -14,7 +14,7 @@
 
 #include <stddef.h>
 
-#define REVOFF_CPU_ABI 1u
+#define REVOFF_CPU_ABI 2u
 
 #define REVOFF_CPU_WARP 32
 
@@ -72,6 +72,10 @@ struct revoff_cpu_runtime {
 	unsigned (*meet)(unsigned mask, unsigned operation,
 			 unsigned long long value, unsigned long long *values);
 	unsigned (*lane)(void);
+	/* The lanes of the warp that come with the same key now, and oneself. */
+	unsigned (*together)(const void *key);
+	/* The calling thread ends here, as if its kernel had returned. */
+	void (*exit_thread)(void);
 	/* End the launch with a driver error; does not return. */
 	void (*fail)(int error, const char *text);
 };

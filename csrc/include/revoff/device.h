@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
  * The device half of the mailbox transport: lock, fill, publish, wait,
- * release.  Header only, so that an image made by any front end that compiles
+ * release; and libgomp's entry, over either transport.  Header only, so that an image made by any front end that compiles
  * CUDA C++ carries it; csrc/device/pyrevoff.cu makes the same code a library.
  */
 #ifndef REVOFF_DEVICE_H
@@ -34,262 +34,17 @@
 extern "C" {
 REVOFF_GLOBAL struct revoff_mailbox *__gomp_rev_offload_var = 0;
 REVOFF_GLOBAL struct revoff_link __revoff_link = {
-	REVOFF_ABI_VERSION, (revoff_u32)sizeof(struct revoff_link), 0, 0, 0, 0
+	REVOFF_ABI_VERSION, (revoff_u32)sizeof(struct revoff_link)
 };
 REVOFF_GLOBAL struct revoff_icvs __gomp_additional_icvs = { 0, 0, 0, 0 };
 }
+
+#include <revoff/ports.h>
 
 namespace revoff
 {
 namespace wire
 {
-
-/*
- * All synchronisation is here.  With the host its scope is "system"; the lock
- * and the gates, in device memory, are between threads of one device, and a
- * fence for these need not wait for PCIe.  __nv_atomic_* came with CUDA 12.8;
- * older compilers get the instructions that it makes.
- */
-#if defined(REVOFF_CPU_DEVICE)
-template <class Type_> inline Type_ load_relaxed(const Type_ *p)
-{
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-template <class Type_> inline Type_ load_acquire(const Type_ *p)
-{
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
-template <class Type_> inline void store_relaxed(Type_ *p, Type_ v)
-{
-	__atomic_store_n(p, v, __ATOMIC_RELAXED);
-}
-template <class Type_> inline void store_release(Type_ *p, Type_ v)
-{
-	__atomic_store_n(p, v, __ATOMIC_RELEASE);
-}
-inline revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v)
-{
-	return __atomic_exchange_n(p, v, __ATOMIC_ACQ_REL);
-}
-inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
-{
-	return __atomic_exchange_n(p, v, __ATOMIC_ACQUIRE);
-}
-inline revoff_u32 local_acquire(const revoff_u32 *p)
-{
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
-}
-inline revoff_u32 local_relaxed(const revoff_u32 *p)
-{
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
-}
-inline void local_release(revoff_u32 *p, revoff_u32 v)
-{
-	__atomic_store_n(p, v, __ATOMIC_RELEASE);
-}
-inline revoff_u32 fetch_add(revoff_u32 *p, revoff_u32 v)
-{
-	return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
-}
-inline void count(revoff_u32 *p)
-{
-	__atomic_fetch_add(p, 1u, __ATOMIC_RELAXED);
-}
-inline void pause(unsigned)
-{
-	revoff_cpu_pause();
-}
-/* A wait is over: the CPU device's back-off starts anew. */
-inline void progress()
-{
-	revoff_cpu_progress();
-}
-inline bool is_global(const void *p)
-{
-	return revoff_cpu_is_global(p);
-}
-#elif defined(__CUDA_ARCH__)
-#if __CUDA_ARCH__ < 700
-#error "pyrevoff needs sm_70 or later: system-scope release and acquire, and lanes that can wait for each other"
-#endif
-#if __CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1208
-#define REVOFF_SYS __NV_THREAD_SCOPE_SYSTEM
-template <class Type_> __device__ inline Type_ load_relaxed(const Type_ *p)
-{
-	return __nv_atomic_load_n((Type_ *)p, __NV_ATOMIC_RELAXED, REVOFF_SYS);
-}
-template <class Type_> __device__ inline Type_ load_acquire(const Type_ *p)
-{
-	return __nv_atomic_load_n((Type_ *)p, __NV_ATOMIC_ACQUIRE, REVOFF_SYS);
-}
-template <class Type_> __device__ inline void store_relaxed(Type_ *p, Type_ v)
-{
-	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELAXED, REVOFF_SYS);
-}
-template <class Type_> __device__ inline void store_release(Type_ *p, Type_ v)
-{
-	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELEASE, REVOFF_SYS);
-}
-__device__ inline revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v)
-{
-	return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_ACQ_REL, REVOFF_SYS);
-}
-__device__ inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
-{
-	return __nv_atomic_exchange_n(p, v, __NV_ATOMIC_ACQUIRE,
-				      __NV_THREAD_SCOPE_DEVICE);
-}
-__device__ inline revoff_u32 local_acquire(const revoff_u32 *p)
-{
-	return __nv_atomic_load_n((revoff_u32 *)p, __NV_ATOMIC_ACQUIRE,
-				  __NV_THREAD_SCOPE_DEVICE);
-}
-__device__ inline revoff_u32 local_relaxed(const revoff_u32 *p)
-{
-	return __nv_atomic_load_n((revoff_u32 *)p, __NV_ATOMIC_RELAXED,
-				  __NV_THREAD_SCOPE_DEVICE);
-}
-__device__ inline void local_release(revoff_u32 *p, revoff_u32 v)
-{
-	__nv_atomic_store_n(p, v, __NV_ATOMIC_RELEASE,
-			    __NV_THREAD_SCOPE_DEVICE);
-}
-#undef REVOFF_SYS
-#else
-__device__ inline revoff_u32 load_relaxed(const revoff_u32 *p)
-{
-	revoff_u32 v;
-	asm volatile("ld.relaxed.sys.u32 %0, [%1];"
-		     : "=r"(v)
-		     : "l"(p)
-		     : "memory");
-	return v;
-}
-__device__ inline revoff_u64 load_acquire(const revoff_u64 *p)
-{
-	revoff_u64 v;
-	asm volatile("ld.acquire.sys.u64 %0, [%1];"
-		     : "=l"(v)
-		     : "l"(p)
-		     : "memory");
-	return v;
-}
-__device__ inline revoff_u32 load_acquire(const revoff_u32 *p)
-{
-	revoff_u32 v;
-	asm volatile("ld.acquire.sys.u32 %0, [%1];"
-		     : "=r"(v)
-		     : "l"(p)
-		     : "memory");
-	return v;
-}
-template <class Type_> __device__ inline void store_relaxed(Type_ *p, Type_ v)
-{
-	if (sizeof(Type_) == 8)
-		asm volatile("st.relaxed.sys.u64 [%0], %1;"
-			     :
-			     : "l"(p), "l"((revoff_u64)v)
-			     : "memory");
-	else
-		asm volatile("st.relaxed.sys.u32 [%0], %1;"
-			     :
-			     : "l"(p), "r"((revoff_u32)v)
-			     : "memory");
-}
-__device__ inline void store_release(revoff_u64 *p, revoff_u64 v)
-{
-	asm volatile("st.release.sys.u64 [%0], %1;"
-		     :
-		     : "l"(p), "l"(v)
-		     : "memory");
-}
-__device__ inline void store_release(revoff_u32 *p, revoff_u32 v)
-{
-	asm volatile("st.release.sys.u32 [%0], %1;"
-		     :
-		     : "l"(p), "r"(v)
-		     : "memory");
-}
-__device__ inline revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v)
-{
-	revoff_u32 old;
-	asm volatile("atom.exch.acq_rel.sys.b32 %0, [%1], %2;"
-		     : "=r"(old)
-		     : "l"(p), "r"(v)
-		     : "memory");
-	return old;
-}
-__device__ inline revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v)
-{
-	revoff_u32 old;
-	asm volatile("atom.exch.acquire.gpu.b32 %0, [%1], %2;"
-		     : "=r"(old)
-		     : "l"(p), "r"(v)
-		     : "memory");
-	return old;
-}
-__device__ inline revoff_u32 local_acquire(const revoff_u32 *p)
-{
-	revoff_u32 v;
-	asm volatile("ld.acquire.gpu.u32 %0, [%1];"
-		     : "=r"(v)
-		     : "l"(p)
-		     : "memory");
-	return v;
-}
-__device__ inline revoff_u32 local_relaxed(const revoff_u32 *p)
-{
-	revoff_u32 v;
-	asm volatile("ld.relaxed.gpu.u32 %0, [%1];"
-		     : "=r"(v)
-		     : "l"(p)
-		     : "memory");
-	return v;
-}
-__device__ inline void local_release(revoff_u32 *p, revoff_u32 v)
-{
-	asm volatile("st.release.gpu.u32 [%0], %1;"
-		     :
-		     : "l"(p), "r"(v)
-		     : "memory");
-}
-#endif
-__device__ inline revoff_u32 fetch_add(revoff_u32 *p, revoff_u32 v)
-{
-	return atomicAdd(p, v);
-}
-__device__ inline void count(revoff_u32 *p)
-{
-	atomicAdd_system(p, 1u);
-}
-__device__ inline void pause(unsigned ns)
-{
-	__nanosleep(ns);
-}
-__device__ inline void progress()
-{
-}
-__device__ inline bool is_global(const void *p)
-{
-	return __isGlobal(p);
-}
-#else
-/* nvcc's host pass only has to parse; nothing of this is ever called. */
-template <class Type_> __device__ Type_ load_relaxed(const Type_ *p);
-template <class Type_> __device__ Type_ load_acquire(const Type_ *p);
-template <class Type_> __device__ void store_relaxed(Type_ *p, Type_ v);
-template <class Type_> __device__ void store_release(Type_ *p, Type_ v);
-__device__ revoff_u32 exchange_acquire(revoff_u32 *p, revoff_u32 v);
-__device__ revoff_u32 exchange_sys(revoff_u32 *p, revoff_u32 v);
-__device__ revoff_u32 local_acquire(const revoff_u32 *p);
-__device__ revoff_u32 local_relaxed(const revoff_u32 *p);
-__device__ void local_release(revoff_u32 *p, revoff_u32 v);
-__device__ revoff_u32 fetch_add(revoff_u32 *p, revoff_u32 v);
-__device__ void count(revoff_u32 *p);
-__device__ void pause(unsigned ns);
-__device__ void progress();
-__device__ bool is_global(const void *p);
-#endif
 
 /*
  * fn, mapnum, addrs, sizes in two 16-byte looks that travel together: the one
@@ -532,6 +287,47 @@ __device__ inline void fill(revoff_u64 mapnum, void **hostaddrs,
 	m->call.kinds = (revoff_u64)p->kinds;
 }
 
+/*
+ * libgomp's call through a port: its five words, and the lists in a slot when
+ * they fit.
+ */
+__device__ inline void target_port(const void *fn, revoff_u64 mapnum,
+				   void **hostaddrs, revoff_u64 *sizes,
+				   revoff_u16 *kinds)
+{
+	group g = group_of(1u << lane_id());
+	place here = where();
+	port p;
+	if (!p.claim(g, here))
+		return;
+	bool lists = (__revoff_link.flags & REVOFF_LINK_PACKET) && mapnum &&
+		     mapnum <= REVOFF_PACKET_MAPS;
+	revoff_u32 slot = 0;
+	revoff_u64 words[5] = { mapnum, (revoff_u64)hostaddrs,
+				(revoff_u64)sizes, (revoff_u64)kinds,
+				(revoff_u32)__gomp_additional_icvs.device_num };
+	if (lists) {
+		slot = take_slot(g, here);
+		revoff_packet *to = (revoff_packet *)slot_at(slot);
+		for (unsigned i = 0; i < (unsigned)mapnum; ++i) {
+			to->addrs[i] = (revoff_u64)hostaddrs[i];
+			to->sizes[i] = sizes[i];
+			to->kinds[i] = kinds[i];
+		}
+		words[1] = (revoff_u64)to->addrs;
+		words[2] = (revoff_u64)to->sizes;
+		words[3] = (revoff_u64)to->kinds;
+	}
+	/* The mapped data, too, is the host's to copy from here on. */
+	fence_system();
+	ask<5>(g, p, here, fn, REVOFF_FORM_GOMP << 8, slot, words);
+	await<0>(g, p);
+	fence_system();
+	if (lists)
+		give_slot(g, slot);
+	p.release(g);
+}
+
 /* libgomp's entry. */
 __device__ inline void target(revoff_i32 device, const void *fn,
 			      revoff_u64 mapnum, void **hostaddrs,
@@ -547,6 +343,10 @@ __device__ inline void target(revoff_i32 device, const void *fn,
 	}
 	each_lane([&] {
 		revoff_gate *g;
+		if (__revoff_link.flags & REVOFF_LINK_PORTS) {
+			target_port(fn, mapnum, hostaddrs, sizes, kinds);
+			return;
+		}
 		if (!acquire(&g))
 			return;
 		fill(mapnum, hostaddrs, sizes, kinds);

@@ -18,7 +18,7 @@ typedef int revoff_i32;
 typedef unsigned long long revoff_u64;
 
 /* Raised whenever a struct below changes; compared when an image is loaded. */
-#define REVOFF_ABI_VERSION 1
+#define REVOFF_ABI_VERSION 2
 
 /* Names of the device variables that the host looks up in an image. */
 #define REVOFF_SYM_MAILBOX "__gomp_rev_offload_var"
@@ -147,14 +147,112 @@ struct revoff_control {
 	revoff_i32 missed_status; /* [D] why: a REVOFF_* status */
 	revoff_u64 missed_fn;	  /* [D] the function of such a call */
 	revoff_u32 deserted;	  /* [D] callers that left so */
+	revoff_u32 dropped;	  /* [D] records that try_post did not send */
+	revoff_u32 stop;	  /* [H] 1: the kernel is asked to end early */
 	revoff_u32 reserved0;
-	revoff_u64 reserved[4];
+	revoff_u64 reserved[3];
 };
+
+/*
+ * ---- ports ----
+ *
+ * A port carries one call of up to 32 lanes of one warp at a time.  What is
+ * said in words needs no fence and no flag: each half of a unit is one 8-byte
+ * store of 4 bytes of data and the call's sequence number, so whoever sees
+ * the number sees the data.  A port's numbers run from 1 to REVOFF_SEQ_LAST
+ * and never repeat while a kernel runs; a port that has used them up stays
+ * taken until its image is idle.  Zero-filled memory is a port never used.
+ *
+ * In a request, word w of the lane of rank r among n calling lanes is unit
+ * w * n + r: one lane's words lie side by side, 32 lanes' words in full lines.
+ * In a reply it is unit w * REVOFF_REPLY_STEP(n) + r, as loads of one line
+ * wait for each other; and the reply to a single lane is there several times,
+ * so that several looks at it can be under way.
+ */
+struct revoff_unit {
+	revoff_u64 lo; /* bits 0-31 of the word | number << 32 */
+	revoff_u64 hi; /* bits 32-63 of the word | number << 32 */
+};
+#define REVOFF_SEQ_LAST	  0x7fff0000u /* a call may take some more */
+/* In an answer's number: the call failed, and the word is its status. */
+#define REVOFF_SEQ_FAILED 0x80000000u
+#define REVOFF_PORT_UNITS 128
+#define REVOFF_PORT_WORDS 16 /* at most, of one lane, either way */
+
+/*
+ * The units of a request's head, and what their halves hold.
+ *   FN      the function (64 bits)
+ *   LANES   calling lanes (mask); shape = words | form << 8 | stride << 16,
+ *           the stride of frames in units of 16 bytes
+ *   BLOCK   blockIdx.x; blockIdx.y | blockIdx.z << 16
+ *   THREAD  linear thread of lane 0 / 32 | blockDim.x << 5 | blockDim.y << 16;
+ *           slot of the frames
+ */
+#define REVOFF_HEAD_FN	   0
+#define REVOFF_HEAD_LANES  1
+#define REVOFF_HEAD_BLOCK  2
+#define REVOFF_HEAD_THREAD 3
+#define REVOFF_HEAD_UNITS  4
+/* Forms of a request. */
+#define REVOFF_FORM_WORDS 0 /* the words are the arguments, by value */
+#define REVOFF_FORM_FRAME 1 /* items and data in a frame; word 0: items */
+#define REVOFF_FORM_GOMP  2 /* words: mapnum, addrs, sizes, kinds, dev_num */
+#define REVOFF_FORM_SEND  3 /* slot -> stream; words: offset, bytes, total */
+#define REVOFF_FORM_FETCH 4 /* stream -> slot; words: offset, bytes, total */
+
+struct revoff_request {
+	struct revoff_unit head[REVOFF_HEAD_UNITS]; /* [D] */
+	struct revoff_unit word[REVOFF_PORT_UNITS]; /* [D] */
+};
+/*
+ * Word 0 of each lane is always there: the value returned, or the status of
+ * a call that failed, which then has no other words.
+ */
+struct revoff_reply {
+	struct revoff_unit word[REVOFF_PORT_UNITS]; /* [H] */
+};
+#define REVOFF_REPLY_STEP(n) ((n) < 4 ? 4 : (n))
+/* Copies of a reply of so many words to one lane, 4 * words units apart. */
+#define REVOFF_COPIES(words) ((words) <= 2 ? 4 : (words) <= 8 ? 2 : 1)
+
+/*
+ * A slot holds what does not fit in words: for each calling lane a frame, at
+ * rank * stride, of addrs, sizes and kinds of its items (each list filled up
+ * to a multiple of 16 bytes) and their data behind.  It is written before a
+ * system fence and the request, and read back after the reply and a fence.
+ * An address with REVOFF_STREAM set is a place in the port's stream: data
+ * that was too much for a slot and went before, in pieces.
+ */
+#define REVOFF_SLOT_BYTES 17408
+#define REVOFF_STREAM	  0x8000000000000000ull
+#define REVOFF_STREAM_MAX 0x1000000u
+
+/*
+ * The ring of posts: records of REVOFF_RECORD bytes, or of several such, and
+ * for each posting warp a head that says what they are.  Both indices are
+ * taken with one 64-bit addition, so that heads and records are in the same
+ * order.  A head counts once its lap is right; the fence before it covers the
+ * records.
+ */
+#define REVOFF_RECORD 32
+struct revoff_post {
+	revoff_u64 fn;	      /* [D] */
+	revoff_u32 mask;      /* [D] posting lanes */
+	revoff_u32 slots;     /* [D] ring slots of one lane's record */
+	revoff_u32 block_x;   /* [D] */
+	revoff_u32 block_yz;  /* [D] as in REVOFF_HEAD_BLOCK */
+	revoff_u32 thread;    /* [D] as in REVOFF_HEAD_THREAD */
+	revoff_u32 lap;	      /* [D] 1 + index / number of heads, last */
+};
+
+/* A word of a record that is an array: its place and size in the record. */
+#define REVOFF_POSTED(at, bytes) ((revoff_u64)(bytes) << 32 | (at))
+#define REVOFF_POSTED_NULL	 0xffffffffffffffffull
 
 /*
  * One per image, in the image (REVOFF_SYM_LINK).  abi and size are set by the
  * compiler of the device code and checked by the host; the rest is written by
- * the host when it connects the image.
+ * the host when it connects the image.  Numbers of things are powers of two.
  */
 struct revoff_link {
 	revoff_u32 abi;	    /* REVOFF_ABI_VERSION of the device code */
@@ -163,6 +261,25 @@ struct revoff_link {
 	revoff_u64 gates;   /* [H] device address of REVOFF_GATES gates */
 	revoff_u64 control; /* [H] device address of struct revoff_control */
 	revoff_u64 flags;   /* [H] REVOFF_LINK_* */
+	/* Ports, in mapped host memory; who has them, in device memory. */
+	revoff_u64 requests; /* [H] struct revoff_request[ports] */
+	revoff_u64 replies;  /* [H] struct revoff_reply[ports] */
+	revoff_u64 bells;    /* [H] u8[ports]: low byte of the number */
+	revoff_u64 states;   /* [H] u32[ports]: last number | taken << 31 */
+	revoff_u64 slots;    /* [H] nslots * REVOFF_SLOT_BYTES */
+	revoff_u64 slot_states; /* [H] u32[nslots]: 1 taken */
+	revoff_u32 nports;	/* [H] */
+	revoff_u32 nslots;	/* [H] */
+	/* Posts: heads, records and done in mapped host memory. */
+	revoff_u64 heads;   /* [H] struct revoff_post[nheads] */
+	revoff_u64 records; /* [H] nrecords * REVOFF_RECORD bytes */
+	revoff_u64 done;    /* [H] u64 that the host writes: taken up to here */
+	revoff_u64 tail;    /* [H] u64 in device memory: given out up to here,
+			       records << 32 | heads */
+	revoff_u64 seen;    /* [H] device memory: u64, a copy of done; u32,
+			       1 while somebody asks the host for it */
+	revoff_u32 nheads;   /* [H] */
+	revoff_u32 nrecords; /* [H] */
 };
 /*
  * Where the warps of one multiprocessor line up for the lock: tickets, so that
@@ -177,6 +294,7 @@ struct revoff_gate {
 #define REVOFF_LINK_CONNECTED 1 /* a host serves this image */
 #define REVOFF_LINK_LOCK      4 /* take the mailbox's own lock as well */
 #define REVOFF_LINK_PACKET    2 /* a packet follows the mailbox */
+#define REVOFF_LINK_PORTS     8 /* calls go through ports, else the mailbox */
 
 /*
  * One per function that kernels may call (REVOFF_FN_PREFIX + name), in the
@@ -245,12 +363,29 @@ REVOFF_AT(revoff_control, missed, 8);
 REVOFF_AT(revoff_control, missed_status, 12);
 REVOFF_AT(revoff_control, missed_fn, 16);
 REVOFF_AT(revoff_control, deserted, 24);
+REVOFF_AT(revoff_control, dropped, 28);
+REVOFF_AT(revoff_control, stop, 32);
 REVOFF_SIZE(revoff_control, 64);
 REVOFF_AT(revoff_link, lock, 8);
 REVOFF_AT(revoff_link, gates, 16);
 REVOFF_AT(revoff_link, control, 24);
 REVOFF_AT(revoff_link, flags, 32);
-REVOFF_SIZE(revoff_link, 40);
+REVOFF_AT(revoff_link, requests, 40);
+REVOFF_AT(revoff_link, slot_states, 80);
+REVOFF_AT(revoff_link, nports, 88);
+REVOFF_AT(revoff_link, heads, 96);
+REVOFF_AT(revoff_link, seen, 128);
+REVOFF_AT(revoff_link, nrecords, 140);
+REVOFF_SIZE(revoff_link, 144);
+REVOFF_SIZE(revoff_unit, 16);
+REVOFF_AT(revoff_request, word, 64);
+REVOFF_SIZE(revoff_request, 2112);
+REVOFF_SIZE(revoff_reply, 2048);
+REVOFF_AT(revoff_post, mask, 8);
+REVOFF_AT(revoff_post, block_x, 16);
+REVOFF_AT(revoff_post, thread, 24);
+REVOFF_AT(revoff_post, lap, 28);
+REVOFF_SIZE(revoff_post, 32);
 REVOFF_AT(revoff_descriptor, abi, 8);
 REVOFF_AT(revoff_descriptor, name, 16);
 REVOFF_AT(revoff_descriptor, signature, 80);

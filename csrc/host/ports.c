@@ -1,0 +1,762 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * The host half of the ports transport.  Each image that can call has ports of
+ * its own, so that only the thread that serves its launch looks at them, and
+ * calls of different images never meet.  They are kept for the next image.
+ *
+ *   found by   a bell that differs from seen[], or a look at the ports that
+ *              called last
+ *   taken up   when every unit of the request carries answered[] + 1
+ *   answered   by reply units with that number
+ */
+#include <stdlib.h>
+#include <string.h>
+
+#include "internal.h"
+
+#define MAX_PORTS    8192u
+#define SLOTS	     256u
+#define HEADS	     32768u
+#define RECORDS	     (1u << 18)
+#define CPU_PORTS    256u
+#define CPU_SLOTS    32u
+#define CPU_HEADS    1024u
+#define CPU_RECORDS  8192u
+#define WARPS_PER_SM 64u
+/* Ports in a part of a sweep: some 20 ns. */
+#define SWEEP	     256u
+
+/* ---- making --------------------------------------------------------------- */
+
+static size_t line(size_t n)
+{
+	return (n + 4095) & ~(size_t)4095;
+}
+
+/* How much of everything; powers of two. */
+static void plan(struct revoff_device *d, struct ports *p)
+{
+	int cpu = d->platform == REVOFF_PLATFORM_CPU;
+	unsigned warps = (unsigned)d->info.multiprocessors * WARPS_PER_SM;
+
+	p->nheads = cpu ? CPU_HEADS : HEADS;
+	p->nrecords = cpu ? CPU_RECORDS : RECORDS;
+	if (d->options.transport != REVOFF_TRANSPORT_PORTS)
+		return;
+	p->nslots = cpu ? CPU_SLOTS : SLOTS;
+	p->nports = CPU_PORTS;
+	while (!cpu && p->nports < MAX_PORTS && p->nports * 2 <= warps)
+		p->nports *= 2;
+}
+
+/* Lay the shared block out: sizes first (base 0), then addresses. */
+static size_t lay_out(struct ports *p, char *base, uint64_t address)
+{
+	size_t at = 0;
+
+#define PART(host, device, bytes)                     \
+	do {                                          \
+		p->host = (void *)(base + at);        \
+		p->link.device = address + at;        \
+		at += line(bytes);                    \
+	} while (0)
+	PART(requests, requests, p->nports * sizeof(*p->requests));
+	PART(replies, replies, p->nports * sizeof(*p->replies));
+	PART(bells, bells, p->nports);
+	PART(slots, slots, (size_t)p->nslots * REVOFF_SLOT_BYTES);
+	PART(heads, heads, p->nheads * sizeof(*p->heads));
+	PART(records, records, (size_t)p->nrecords * REVOFF_RECORD);
+	PART(done, done, sizeof(*p->done));
+#undef PART
+	return at;
+}
+
+static int clear(struct revoff_device *d, struct ports *p)
+{
+	CUresult r;
+
+	memset(p->bells, 0, p->nports);
+	memset(p->requests, 0, p->nports * sizeof(*p->requests));
+	memset(p->replies, 0, p->nports * sizeof(*p->replies));
+	memset(p->heads, 0, p->nheads * sizeof(*p->heads));
+	memset(p->seen, 0, p->nports);
+	memset(p->answered, 0, p->nports * sizeof(*p->answered));
+	memset(p->owed, 0, p->nports);
+	*p->done = 0;
+	p->next = 0;
+	p->dirty = 0;
+	r = d->drv->cuMemsetD8Async(p->own_address, 0, p->own_size,
+				    d->copy_stream);
+	if (r)
+		return device_result(d, r, "cuMemsetD8Async", "ports");
+	r = d->drv->cuStreamSynchronize(d->copy_stream);
+	return device_result(d, r, "cuStreamSynchronize", "ports");
+}
+
+static void destroy(struct revoff_device *d, struct ports *p)
+{
+	streams_close(p);
+	if (p->own_address)
+		d->drv->cuMemFree(p->own_address);
+	if (p->shared)
+		d->drv->cuMemFreeHost(p->shared);
+	free(p->seen);
+	free(p->answered);
+	free(p->owed);
+	free(p->found);
+	free(p->found_index);
+	free(p);
+}
+
+static int create(struct revoff_device *d, struct ports *p)
+{
+	size_t size, states, slots;
+	CUdeviceptr address = 0;
+	CUresult r;
+
+	plan(d, p);
+	size = lay_out(p, NULL, 0);
+	p->seen = calloc(p->nports + 1, 1);
+	p->owed = calloc(p->nports + 1, 1);
+	p->answered = calloc(p->nports + 1, sizeof(*p->answered));
+	p->found = calloc(p->nports + 1, sizeof(*p->found));
+	p->found_index = calloc(p->nports + 1, sizeof(*p->found_index));
+	if (!p->seen || !p->owed || !p->answered || !p->found ||
+	    !p->found_index)
+		return fail(REVOFF_ENOMEM, "out of host memory");
+	r = d->drv->cuMemHostAlloc(&p->shared, size,
+				   CU_MEMHOSTALLOC_PORTABLE |
+					   CU_MEMHOSTALLOC_DEVICEMAP);
+	if (r) {
+		p->shared = NULL;
+		return device_result(d, r, "cuMemHostAlloc",
+				     "no mapped host memory for ports");
+	}
+	r = d->drv->cuMemHostGetDevicePointer(&address, p->shared, 0);
+	if (r)
+		return device_result(d, r, "cuMemHostGetDevicePointer",
+				     "ports");
+	p->shared_address = address;
+	lay_out(p, p->shared, address);
+	memset(p->slots, 0, (size_t)p->nslots * REVOFF_SLOT_BYTES);
+	memset(p->records, 0, (size_t)p->nrecords * REVOFF_RECORD);
+	states = line(p->nports * sizeof(uint32_t));
+	slots = line(p->nslots * sizeof(uint32_t));
+	p->own_size = states + slots + 256;
+	r = d->drv->cuMemAlloc(&address, p->own_size);
+	if (r)
+		return device_result(d, r, "cuMemAlloc",
+				     "no device memory for ports");
+	p->own_address = address;
+	p->link.states = address;
+	p->link.slot_states = address + states;
+	/* In lines of their own: all who post use the one, few the other. */
+	p->link.tail = address + states + slots;
+	p->link.seen = p->link.tail + 128;
+	p->link.nports = p->nports;
+	p->link.nslots = p->nslots;
+	p->link.nheads = p->nheads;
+	p->link.nrecords = p->nrecords;
+	return clear(d, p);
+}
+
+/* Ports for an image, with the links that it gets; context current. */
+int ports_take(struct revoff_image *image)
+{
+	struct revoff_device *d = image->device;
+	struct ports *p;
+	int rc;
+
+	pthread_mutex_lock(&d->lock);
+	p = d->ports;
+	if (p)
+		d->ports = p->free_next;
+	pthread_mutex_unlock(&d->lock);
+	if (!p) {
+		p = calloc(1, sizeof(*p));
+		if (!p)
+			return fail(REVOFF_ENOMEM, "out of host memory");
+		rc = create(d, p);
+		if (rc) {
+			struct revoff_error kept = *error_slot();
+
+			destroy(d, p);
+			*error_slot() = kept;
+			return rc;
+		}
+	}
+	p->free_next = NULL;
+	p->last_index = -1;
+	p->last_fn = 0;
+	image->ports = p;
+	return 0;
+}
+
+/* Device lock held. */
+void ports_give(struct revoff_image *image)
+{
+	struct revoff_device *d = image->device;
+	struct ports *p = image->ports;
+
+	if (!p)
+		return;
+	image->ports = NULL;
+	streams_close(p);
+	/* It may have numbers of its own by now; zeros are safe for all. */
+	p->dirty = 1;
+	p->free_next = d->ports;
+	d->ports = p;
+}
+
+void ports_close(struct revoff_device *d)
+{
+	while (d->ports) {
+		struct ports *p = d->ports;
+
+		d->ports = p->free_next;
+		destroy(d, p);
+	}
+}
+
+/* Before a launch, when no kernel of the image runs. */
+int ports_begin(struct revoff_launch *l)
+{
+	struct ports *p = l->image->ports;
+
+	if (!p)
+		return 0;
+	streams_close(p);
+	p->nfound = 0;
+	return p->dirty ? clear(l->device, p) : 0;
+}
+
+/* ---- looking -------------------------------------------------------------- */
+
+static inline uint64_t get(const revoff_u64 *p)
+{
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+}
+
+/* Both halves of a unit, if they carry the number. */
+static inline int unit(const struct revoff_unit *u, uint32_t seq,
+		       uint64_t *word)
+{
+	uint64_t lo = get(&u->lo), hi = get(&u->hi);
+
+	*word = (lo & 0xffffffffu) | hi << 32;
+	return ((uint32_t)(lo >> 32) ^ seq) == 0 &&
+	       ((uint32_t)(hi >> 32) ^ seq) == 0;
+}
+
+int port_head(const struct ports *p, unsigned port, struct request *r)
+{
+	const struct revoff_unit *u = p->requests[port].head;
+	uint32_t seq = p->answered[port] + 1;
+	uint64_t lanes, block, thread;
+	int whole = unit(u + REVOFF_HEAD_FN, seq, &r->fn) &
+		    unit(u + REVOFF_HEAD_LANES, seq, &lanes) &
+		    unit(u + REVOFF_HEAD_BLOCK, seq, &block) &
+		    unit(u + REVOFF_HEAD_THREAD, seq, &thread);
+
+	r->seq = seq;
+	r->mask = (uint32_t)lanes;
+	r->words = lanes >> 32 & 0xff;
+	r->form = lanes >> 40 & 0xff;
+	r->stride = (unsigned)(lanes >> 48) * 16;
+	r->block_x = (uint32_t)block;
+	r->block_yz = (uint32_t)(block >> 32);
+	r->thread = (uint32_t)thread;
+	r->slot = (uint32_t)(thread >> 32);
+	r->lanes = (unsigned)__builtin_popcount(r->mask);
+	return whole;
+}
+
+int port_words(const struct ports *p, unsigned port, uint32_t seq,
+	       unsigned first, unsigned count, uint64_t *out, unsigned step)
+{
+	const struct revoff_unit *u = p->requests[port].word + first;
+	uint64_t odd = 0;
+	unsigned i;
+
+	for (i = 0; i < count; ++i) {
+		uint64_t lo = get(&u[i].lo), hi = get(&u[i].hi);
+
+		odd |= (lo >> 32 ^ seq) | (hi >> 32 ^ seq);
+		out[i * step] = (lo & 0xffffffffu) | hi << 32;
+	}
+	return odd == 0;
+}
+
+void caller_of(uint32_t block_x, uint32_t block_yz, uint32_t thread,
+	       unsigned lane, uint32_t *block, uint32_t *at)
+{
+	uint32_t linear = (thread & 31) * 32 + lane;
+	uint32_t x = thread >> 5 & 0x7ff, y = thread >> 16 & 0x7ff;
+
+	block[0] = block_x;
+	block[1] = block_yz & 0xffff;
+	block[2] = block_yz >> 16;
+	/* Nothing that a kernel says may divide by zero here. */
+	x += !x;
+	y += !y;
+	at[0] = linear % x;
+	at[1] = linear / x % y;
+	at[2] = linear / x / y;
+}
+
+/* ---- answering ------------------------------------------------------------ */
+
+static inline void put(struct revoff_unit *u, uint64_t word, uint32_t seq)
+{
+	uint64_t number = (uint64_t)seq << 32;
+
+	/* What the device may read after this, frames, is written before. */
+	__atomic_store_n(&u->lo, (word & 0xffffffffu) | number,
+			 __ATOMIC_RELEASE);
+	__atomic_store_n(&u->hi, word >> 32 | number, __ATOMIC_RELEASE);
+}
+
+/* A request has as many answers as lanes; then its port is free again. */
+static void settle(struct ports *p, unsigned port, uint32_t seq,
+		   unsigned answers)
+{
+	if (p->owed[port] > answers) {
+		p->owed[port] -= (uint8_t)answers;
+		return;
+	}
+	p->owed[port] = 0;
+	p->answered[port] = seq;
+	if (seq >= REVOFF_SEQ_LAST)
+		p->dirty = 1;
+}
+
+/* One lane's words, or its status. */
+static inline void put_lane(struct revoff_unit *u, unsigned lanes,
+			    uint32_t seq, int status, const uint64_t *words,
+			    unsigned nwords)
+{
+	unsigned step = REVOFF_REPLY_STEP(lanes), w, c;
+	unsigned copies = lanes == 1 ? REVOFF_COPIES(nwords) : 1;
+
+	for (c = 0; c < copies; ++c, u += 4 * nwords) {
+		if (status != REVOFF_OK) {
+			put(u, (uint32_t)status, seq | REVOFF_SEQ_FAILED);
+			continue;
+		}
+		for (w = 0; w < nwords; ++w)
+			put(u + w * step, words[w], seq);
+	}
+}
+
+/* nwords: of the result, at least 1, also if the call failed. */
+void ports_reply(struct ports *p, unsigned port, unsigned rank, unsigned lanes,
+		 uint32_t seq, int status, const uint64_t *words,
+		 unsigned nwords)
+{
+	put_lane(p->replies[port].word + rank, lanes, seq, status, words,
+		 nwords);
+	settle(p, port, seq, 1);
+}
+
+/* All lanes of a request; one word each, or nwords if they failed. */
+void ports_reply_all(struct ports *p, const struct request *r, unsigned port,
+		     int status, const uint64_t *words, unsigned nwords)
+{
+	struct revoff_unit *u = p->replies[port].word;
+	unsigned i;
+
+	if (status == REVOFF_OK && r->lanes >= 4)
+		for (i = 0; i < r->lanes; ++i)
+			put(u + i, words[i], r->seq);
+	else
+		for (i = 0; i < r->lanes; ++i)
+			put_lane(u + i, r->lanes, r->seq, status, words + i,
+				 nwords);
+	p->owed[port] = 0;
+	settle(p, port, r->seq, 1);
+}
+
+/* Words of the reply that the callers of a request look at. */
+unsigned reply_words(struct revoff_image *image, const struct request *r)
+{
+	int index = r->form == REVOFF_FORM_WORDS ?
+			    image_find_fn(image, r->fn) :
+			    -1;
+	unsigned n = index < 0 ? 1 : image->functions[index].shape.result_words;
+
+	return n && n <= REVOFF_PORT_WORDS ? n : 1;
+}
+
+/*
+ * Another thread than the one that served so far, which is out of the way or
+ * will touch nothing any more: answer whatever is open.  A lane that has its
+ * answer keeps it.
+ */
+void ports_abandon(struct revoff_image *image)
+{
+	struct ports *p = image->ports;
+	unsigned port, i;
+
+	if (!p)
+		return;
+	for (port = 0; port < p->nports; ++port) {
+		struct request r;
+
+		if (__atomic_load_n(&p->bells[port], __ATOMIC_RELAXED) ==
+			    (uint8_t)p->answered[port] ||
+		    !port_head(p, port, &r))
+			continue;
+		for (i = 0; i < r.lanes; ++i) {
+			struct revoff_unit *u = p->replies[port].word + i;
+			uint32_t number = (uint32_t)(get(&u->hi) >> 32);
+
+			if ((number & ~REVOFF_SEQ_FAILED) != r.seq)
+				put_lane(u, r.lanes, r.seq, REVOFF_ABORTED,
+					 NULL, reply_words(image, &r));
+		}
+		p->owed[port] = 0;
+		p->seen[port] = (uint8_t)r.seq;
+		settle(p, port, r.seq, 1);
+	}
+}
+
+unsigned ports_open_count(const struct ports *p)
+{
+	unsigned port, n = 0;
+
+	for (port = 0; p && port < p->nports; ++port)
+		n += __atomic_load_n(&p->bells[port], __ATOMIC_RELAXED) !=
+		     __atomic_load_n(&p->seen[port], __ATOMIC_RELAXED);
+	return n;
+}
+
+/* ---- serving --------------------------------------------------------------- */
+
+/* Index of a function, or -1; complains of one that the image lacks. */
+int ports_index(struct revoff_launch *l, uint64_t fn)
+{
+	struct ports *p = l->image->ports;
+	int index = p->last_index;
+
+	if (index >= 0 && p->last_fn == fn)
+		return index;
+	index = image_find_fn(l->image, fn);
+	if (index < 0)
+		index = image_adopt(l->image, fn);
+	if (index < 0) {
+		launch_fail(l, REVOFF_ECALL,
+			    "kernel %s called the unknown function 0x%llx: its "
+			    "image was not loaded with it in the function "
+			    "table",
+			    l->kernel->name, (unsigned long long)fn);
+		return -1;
+	}
+	p->last_fn = fn;
+	p->last_index = index;
+	return index;
+}
+
+/* What a kernel says may be wrong: nothing outside of its port is touched. */
+static const char *wrong(const struct ports *p, const struct function *f,
+			 const struct request *r)
+{
+	if (r->words * r->lanes > REVOFF_PORT_UNITS)
+		return "more words than a port holds";
+	switch (r->form) {
+	case REVOFF_FORM_WORDS:
+		if (f->kind != REVOFF_FUNCTION_TYPED || !f->shape.in_words ||
+		    r->words != f->shape.words ||
+		    (f->shape.result_words > 1 &&
+		     f->shape.result_words * r->lanes > REVOFF_PORT_UNITS))
+			return "other arguments than its signature has";
+		return NULL;
+	case REVOFF_FORM_FRAME:
+		if (f->kind != REVOFF_FUNCTION_TYPED || r->words != 1)
+			return "a frame for a function that has none";
+		if (r->slot >= p->nslots ||
+		    (uint64_t)r->stride * r->lanes > REVOFF_SLOT_BYTES)
+			return "a frame outside of the slots";
+		return NULL;
+	case REVOFF_FORM_GOMP:
+		if (f->kind != REVOFF_FUNCTION_GOMP)
+			return "libgomp's form for a typed function";
+		if (r->words != 5 || r->lanes != 1 || r->slot >= p->nslots)
+			return "a message that is not libgomp's";
+		return NULL;
+	case REVOFF_FORM_SEND:
+	case REVOFF_FORM_FETCH:
+		if (r->words != 3 || r->lanes != 1 || r->slot >= p->nslots)
+			return "a piece outside of the slots";
+		return NULL;
+	}
+	return "an unknown form";
+}
+
+/* Each caller of a request, one after the other, through its handler. */
+static void serve_lanes(struct revoff_launch *l, unsigned port, int index,
+			const struct request *r, const uint64_t *words)
+{
+	struct ports *p = l->image->ports;
+	const struct function *f = &l->image->functions[index];
+	unsigned rank = 0, lane, w, items = f->shape.nargs +
+					    (f->shape.result > 8);
+	uint64_t eights = (items * 8 + 15) / 16 * 16;
+
+	p->owed[port] = (uint8_t)r->lanes;
+	for (lane = 0; lane < 32; ++lane) {
+		uint64_t mine[REVOFF_PORT_WORDS];
+		struct service s;
+
+		if (!(r->mask >> lane & 1))
+			continue;
+		service_start(&s, l, index);
+		s.from = FROM_PORT;
+		s.port = port;
+		s.rank = rank;
+		s.lanes = r->lanes;
+		s.seq = r->seq;
+		for (w = 0; w < r->words; ++w)
+			mine[w] = words[w * r->lanes + rank];
+		if (f->kind == REVOFF_FUNCTION_TYPED)
+			caller_of(r->block_x, r->block_yz, r->thread, lane,
+				  s.call.block, s.call.thread);
+		if (r->form == REVOFF_FORM_WORDS) {
+			if (launch_given_up(l))
+				s.status = REVOFF_ABORTED;
+			if (s.status == REVOFF_OK)
+				serve_words(&s, mine);
+			service_end(&s);
+		} else {
+			struct rev_offload m = { .fn = r->fn };
+			uint64_t at = (uint64_t)r->slot * REVOFF_SLOT_BYTES +
+				      (uint64_t)rank * r->stride;
+
+			s.area.address = p->link.slots + at;
+			s.area.host = p->slots + at;
+			s.area.size = r->form == REVOFF_FORM_FRAME ?
+					      r->stride :
+					      REVOFF_SLOT_BYTES;
+			s.stream = stream_find(p, port);
+			if (r->form == REVOFF_FORM_FRAME) {
+				m.mapnum = mine[0];
+				m.addrs = s.area.address;
+				m.sizes = m.addrs + eights;
+				m.kinds = m.sizes + eights;
+				if (mine[0] != items && s.status == REVOFF_OK)
+					service_fail(
+						&s, REVOFF_BADMAP,
+						"call of %s: %llu items, its "
+						"signature has %u",
+						f->name,
+						(unsigned long long)mine[0],
+						items);
+			} else {
+				m.mapnum = mine[0];
+				m.addrs = mine[1];
+				m.sizes = mine[2];
+				m.kinds = mine[3];
+				m.dev_num = (int32_t)mine[4];
+			}
+			serve_service(&s, &m);
+		}
+		/* The reaper has answered this one and all the others. */
+		if (s.left)
+			return;
+		++rank;
+	}
+}
+
+/*
+ * Serve a request by its function's handler, lane by lane: 1, or 0 if its
+ * words are not all there yet.
+ */
+static int serve_port(struct revoff_launch *l, unsigned port, int index,
+		      const struct request *r)
+{
+	struct ports *p = l->image->ports;
+	uint64_t words[REVOFF_PORT_UNITS];
+	const char *why;
+
+	if (index < 0) {
+		p->seen[port] = (uint8_t)r->seq;
+		ports_reply_all(p, r, port, REVOFF_UNKNOWN, NULL, 1);
+		return 1;
+	}
+	why = wrong(p, &l->image->functions[index], r);
+	if (!why && !port_words(p, port, r->seq, 0, r->words * r->lanes, words,
+				1))
+		return 0;
+	p->seen[port] = (uint8_t)r->seq;
+	if (why) {
+		launch_fail(l, REVOFF_ECALL,
+			    "kernel %s: a call of %s with %s: it was compiled "
+			    "with another pyrevoff.h, or its memory is damaged",
+			    l->kernel->name, l->image->functions[index].name,
+			    why);
+		ports_reply_all(p, r, port, REVOFF_BADCALL, NULL,
+				reply_words(l->image, r));
+		return 1;
+	}
+	if (r->form == REVOFF_FORM_SEND || r->form == REVOFF_FORM_FETCH) {
+		uint64_t none = 0;
+		int rc = stream_transfer(p, port, r->slot, (int)r->form,
+					 words[0], words[1], words[2]);
+
+		if (rc)
+			launch_fail(l, REVOFF_ECALL,
+				    "kernel %s: call of %s: a piece of %llu "
+				    "bytes at %llu of %llu",
+				    l->kernel->name,
+				    l->image->functions[index].name,
+				    (unsigned long long)words[1],
+				    (unsigned long long)words[0],
+				    (unsigned long long)words[2]);
+		ports_reply_all(p, r, port, rc ? REVOFF_BADMAP : REVOFF_OK,
+				&none, 1);
+		return 1;
+	}
+	serve_lanes(l, port, index, r, words);
+	return 1;
+}
+
+static void heat(struct ports *p, unsigned port)
+{
+	unsigned i;
+
+	for (i = 0; i < 4; ++i)
+		if (p->hot[i] == port)
+			return;
+	p->hot[p->hot_at++ % 4] = port;
+}
+
+/* A port that may have a request: note it if its head is there. */
+static void note(struct revoff_launch *l, unsigned port)
+{
+	struct ports *p = l->image->ports;
+	struct request r;
+
+	if (!port_head(p, port, &r))
+		return;
+	p->found[p->nfound] = port;
+	p->found_index[p->nfound++] = ports_index(l, r.fn);
+}
+
+/* Ports by their bells, 32 at a time. */
+static void sweep(struct revoff_launch *l, unsigned from, unsigned to)
+{
+	struct ports *p = l->image->ports;
+	const revoff_u64 *bells = (const revoff_u64 *)p->bells;
+	const revoff_u64 *seen = (const revoff_u64 *)p->seen;
+	unsigned i, k;
+
+	for (i = from / 8; i < to / 8; i += 4) {
+		uint64_t odd = 0, b[4];
+
+		for (k = 0; k < 4; ++k) {
+			b[k] = __atomic_load_n(&bells[i + k],
+					       __ATOMIC_RELAXED) ^
+			       seen[i + k];
+			odd |= b[k];
+		}
+		if (!odd)
+			continue;
+		for (k = 0; k < 32; ++k)
+			if (b[k / 8] >> k % 8 * 8 & 0xff)
+				note(l, i * 8 + k);
+	}
+}
+
+/*
+ * One of the ports that called last.  seen[] tells a request whose answer is
+ * owed from one that is new.
+ */
+static void note_hot(struct revoff_launch *l, unsigned port)
+{
+	struct ports *p = l->image->ports;
+	uint64_t lo = get(&p->requests[port].head[0].lo);
+
+	if ((uint32_t)(lo >> 32) == p->answered[port] + 1 &&
+	    (uint8_t)(lo >> 32) != p->seen[port])
+		note(l, port);
+}
+
+static int is_batch(const struct revoff_launch *l, int index)
+{
+	return index >= 0 && (unsigned)index < l->nbound &&
+	       l->bound[index].batch && !launch_given_up(l);
+}
+
+/*
+ * Serve what was found.  Posts that were sent before a call was are handled
+ * before it, so that a lane's messages and calls keep their order.
+ */
+static int serve_found(struct revoff_launch *l)
+{
+	struct ports *p = l->image->ports;
+	unsigned i, served = 0;
+	int rc = posts_serve(l);
+
+	if (rc < 0)
+		return rc;
+	for (i = 0; i < p->nfound; ++i) {
+		struct request r;
+		unsigned port = p->found[i];
+		int index = p->found_index[i];
+
+		if (is_batch(l, index))
+			continue;
+		/* Answered by a batch handler's nested wait, for instance. */
+		if (!port_head(p, port, &r))
+			continue;
+		heat(p, port);
+		served += (unsigned)serve_port(l, port, index, &r);
+		if (l->left)
+			return REVOFF_EBUSY;
+	}
+	for (i = 0; i < p->nfound; ++i) {
+		int index = p->found_index[i];
+
+		if (index < 0 || !is_batch(l, index))
+			continue;
+		rc = batch_serve(l, index);
+		if (l->left)
+			return REVOFF_EBUSY;
+		if (rc < 0)
+			return rc;
+		served += (unsigned)rc;
+	}
+	return (int)served;
+}
+
+int ports_poll(struct revoff_launch *l)
+{
+	struct ports *p = l->image->ports;
+	int served = 0, rc;
+	unsigned i;
+
+	if (l->laters) {
+		served = laters_serve(l);
+		if (l->left)
+			return REVOFF_EBUSY;
+	}
+	p->nfound = 0;
+	for (i = 0; p->nports && i < 4; ++i)
+		if (i == 0 || p->hot[i] != p->hot[i - 1])
+			note_hot(l, p->hot[i]);
+	/* A part of the others, so that those are looked at more often. */
+	if (!p->nfound && p->nports) {
+		unsigned to = p->sweep_at + SWEEP;
+
+		sweep(l, p->sweep_at, to);
+		p->sweep_at = to < p->nports ? to : 0;
+	}
+	/* Whoever is served in batches is not alone, perhaps. */
+	if (p->nfound && is_batch(l, p->found_index[0])) {
+		p->nfound = 0;
+		sweep(l, 0, p->nports);
+	}
+	if (!p->nfound && !posts_waiting(p))
+		return served;
+	rc = serve_found(l);
+	return rc < 0 ? rc : served + rc;
+}
