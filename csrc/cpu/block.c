@@ -28,7 +28,7 @@ struct lane {
 	enum state state;
 	/* Of a meeting: */
 	unsigned mask, operation, came;
-	const void *site; /* of the last pause */
+	const void *site;    /* of the last pause */
 	const void *gathers; /* key of what it waits for others to do, or NULL */
 	unsigned group;	     /* who came */
 	unsigned long long value, *values;

@@ -9,7 +9,8 @@
 
 #include "internal.h"
 
-#define MOST 65536u
+/* Calls in a batch: what fits in a core's cache with its requests. */
+#define MOST 32768u
 
 /* Where a part of the calls came from. */
 struct entry {
@@ -122,8 +123,8 @@ static struct run *begin(struct revoff_launch *l, int index)
 	r->batch.index = (unsigned)index;
 	r->batch.nargs = f->shape.nargs;
 	r->batch.arguments = r->batch.argument = r->column;
-	r->batch.result = f->shape.result ? &r->column[REVOFF_PACKET_MAPS] :
-					    NULL;
+	r->batch.result = f->shape.result ? &r->column[REVOFF_PACKET_MAPS]
+					  : NULL;
 	r->batch.callers = r;
 	__atomic_store_n(&l->handler_index, (unsigned)index, __ATOMIC_RELAXED);
 	return r;
@@ -200,14 +201,17 @@ static void scatter(struct run *r, const struct entry *e, unsigned good,
 		&r->batch.image->functions[r->batch.index].shape;
 	struct request q = { .seq = e->seq, .lanes = e->lanes };
 	uint64_t words[32] = { 0 };
-	const char *from = c ? (const char *)c->data + e->first * c->stride :
-			       NULL;
+	const char *from = c ? (const char *)c->data + e->first * c->stride
+			     : NULL;
 	unsigned i;
 
 	if (good >= e->first + e->lanes && f->result_words <= 1) {
-		if (f->result == 8)
-			memcpy(words, from, 8 * e->lanes);
-		else if (f->result == 4)
+		if (f->result == 8) {
+			ports_reply_all(p, &q, e->port, REVOFF_OK,
+					(const uint64_t *)from, 1);
+			return;
+		}
+		if (f->result == 4)
 			for (i = 0; i < e->lanes; ++i)
 				words[i] = ((const uint32_t *)from)[i];
 		else if (f->result)
@@ -220,23 +224,23 @@ static void scatter(struct run *r, const struct entry *e, unsigned good,
 	p->owed[e->port] = (uint8_t)e->lanes;
 	for (i = 0; i < e->lanes; ++i) {
 		unsigned at = e->first + i;
-		int mine = at < good  ? REVOFF_OK :
-			   at == good ? status :
-					REVOFF_ABORTED;
+		int mine = at < good	? REVOFF_OK
+			   : at == good ? status
+					: REVOFF_ABORTED;
 
 		words[0] = 0;
 		if (mine == REVOFF_OK && f->result <= 8)
 			memcpy(words, from + i * c->stride, f->result);
 		ports_reply(p, e->port, i, e->lanes, e->seq, mine,
-			    f->result > 8 ? (const uint64_t *)(from +
-							       i * c->stride) :
-					    words,
+			    f->result > 8
+				    ? (const uint64_t *)(from + i * c->stride)
+				    : words,
 			    f->result > 8 ? f->result_words : 1);
 	}
 }
 
 /* Ports whose memory is on its way while one is read or written. */
-#define AHEAD 4
+#define AHEAD 16
 
 static void prefetch_reply(struct ports *p, const struct entry *e)
 {
@@ -244,7 +248,7 @@ static void prefetch_reply(struct ports *p, const struct entry *e)
 	char *end = (char *)(p->replies[e->port].word + e->lanes);
 
 	for (; at < end; at += 64)
-		__builtin_prefetch(at, 1, 3);
+		__builtin_prefetch(at, 1, 2);
 }
 
 /* ---- running ------------------------------------------------------------------ */
@@ -335,7 +339,7 @@ static void prefetch(const struct ports *p, unsigned port, unsigned words)
 	const char *end = (const char *)(p->requests[port].word + words * 32);
 
 	for (; at < end; at += 64)
-		__builtin_prefetch(at, 0, 3);
+		__builtin_prefetch(at, 0, 2);
 }
 
 /* Take up found ports of the function, as many as fit in one batch. */
@@ -377,8 +381,7 @@ static unsigned take_up(struct revoff_launch *l, struct run *r, int index,
 		}
 		for (a = 0; a < f->nargs; ++a)
 			whole &= gather(p, port, q.seq, f->at[a] * q.lanes,
-					q.lanes,
-					(unsigned)(f->size[a] + 7) / 8,
+					q.lanes, (unsigned)(f->size[a] + 7) / 8,
 					f->size[a],
 					(char *)r->column[a].data +
 						count * r->column[a].stride);
@@ -492,9 +495,8 @@ int batch_posts(struct revoff_launch *l, int index, char *records,
 	if (!r || entries(r, nheads))
 		return REVOFF_ENOMEM;
 	for (a = 0; a < f->nargs; ++a)
-		columns[a] = (struct revoff_column){
-			records + f->at[a] * 8, f->size[a], stride, 0, 0
-		};
+		columns[a] = (struct revoff_column){ records + f->at[a] * 8,
+						     f->size[a], stride, 0, 0 };
 	r->batch.arguments = r->batch.argument = columns;
 	r->batch.result = NULL;
 	r->batch.count = count;
@@ -533,14 +535,13 @@ int batch_of_one(struct service *s)
 	}
 	for (a = 0; a < f->nargs; ++a)
 		columns[a] = (struct revoff_column){
-			f->size[a] <= 8 ?
-				(void *)&l->list.words[a] :
-				(void *)(uintptr_t)l->list.words[a],
+			f->size[a] <= 8 ? (void *)&l->list.words[a]
+					: (void *)(uintptr_t)l->list.words[a],
 			f->size[a], 8, 0, 0
 		};
 	result = (struct revoff_column){
-		f->result <= 8 ? (void *)&s->call.result :
-				 (void *)(uintptr_t)l->list.words[f->nargs],
+		f->result <= 8 ? (void *)&s->call.result
+			       : (void *)(uintptr_t)l->list.words[f->nargs],
 		f->result, 8, 0, 0
 	};
 	r->batch.arguments = r->batch.argument = columns;
@@ -603,8 +604,7 @@ REVOFF_API int revoff_image_bind_batch(struct revoff_image *image,
 	if (index >= image->nfunctions)
 		return fail(REVOFF_ENOTFOUND, "no reverse function %u", index);
 	f = &image->functions[index];
-	if (handler && (f->kind != REVOFF_FUNCTION_TYPED ||
-			!f->shape.in_words))
+	if (handler && (f->kind != REVOFF_FUNCTION_TYPED || !f->shape.in_words))
 		return fail(REVOFF_EUNSUPPORTED,
 			    "%s %s: batch handlers take functions of values, "
 			    "of at most %d bytes in all",

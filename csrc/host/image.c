@@ -462,15 +462,14 @@ static int connect(struct revoff_image *image, CUdeviceptr link_at,
 			link = image->ports->link;
 			link.abi = REVOFF_ABI_VERSION;
 			link.size = sizeof(link);
-			link.flags = REVOFF_LINK_CONNECTED |
-				     (d->options.no_packet
-					      ? 0
-					      : REVOFF_LINK_PACKET) |
-				     (d->options.lock == REVOFF_LOCK_MAILBOX
-					      ? REVOFF_LINK_LOCK
-					      : 0) |
-				     (image->ports->nports ? REVOFF_LINK_PORTS
-							   : 0);
+			link.flags =
+				REVOFF_LINK_CONNECTED |
+				(d->options.no_packet ? 0
+						      : REVOFF_LINK_PACKET) |
+				(d->options.lock == REVOFF_LOCK_MAILBOX
+					 ? REVOFF_LINK_LOCK
+					 : 0) |
+				(image->ports->nports ? REVOFF_LINK_PORTS : 0);
 		}
 		link.control = d->controls_address +
 			       (uint64_t)image->control_index *

@@ -54,7 +54,9 @@ struct mailbox {
 /* What travels with an image's calls; see ports.c. */
 struct ports {
 	struct ports *free_next; /* of those free for other images */
-	void *shared;	    /* all that host and device share */
+	void *mapped;		 /* behind shared, if we mapped it; or NULL */
+	size_t mapped_size;
+	void *shared; /* all that host and device share */
 	uint64_t shared_address;
 	uint64_t own_address; /* device memory: who has what */
 	size_t own_size;
@@ -70,15 +72,16 @@ struct ports {
 	uint64_t *done;
 
 	/* The host's own. */
-	uint8_t *seen;	    /* low byte of the last request taken up */
-	uint32_t *answered; /* number of the last request answered */
-	uint8_t *owed;	    /* lanes of an open request still to answer */
+	uint8_t *seen;		 /* low byte of the last request taken up */
+	uint32_t *answered;	 /* number of the last request answered */
+	uint8_t *owed;		 /* lanes of an open request still to answer */
 	unsigned hot[4], hot_at; /* ports that called last */
 	unsigned sweep_at;
-	unsigned *found;	 /* ports with a complete request */
-	int *found_index;	 /* and its function */
+	unsigned *rung;	  /* ports whose bell rang */
+	unsigned *found;  /* ports with a complete request */
+	int *found_index; /* and its function */
 	unsigned nfound;
-	uint64_t next;	 /* post to be handled, as the ring's tail */
+	uint64_t next; /* post to be handled, as the ring's tail */
 	uint64_t last_fn;
 	int last_index;
 	int dirty; /* reset before the next launch */
@@ -127,9 +130,9 @@ struct revoff_device {
 /* A signature, as far as the host has to know it. */
 struct shape {
 	unsigned nargs, words, result_words;
-	uint32_t arrays;   /* mask of arguments that are arrays or text */
-	uint32_t result;   /* bytes */
-	int in_words;	   /* travels without a frame */
+	uint32_t arrays; /* mask of arguments that are arrays or text */
+	uint32_t result; /* bytes */
+	int in_words;	 /* travels without a frame */
 	uint16_t result_kind;
 	uint32_t size[REVOFF_PACKET_MAPS];
 	uint16_t kind[REVOFF_PACKET_MAPS];
@@ -195,7 +198,7 @@ struct laters {
 	pthread_mutex_t m;
 	unsigned refs;
 	int closed;
-	int any;	      /* ready is not empty: looked at without m */
+	int any; /* ready is not empty: looked at without m */
 	struct revoff_later *ready;
 	/* The serving thread's own. */
 	struct revoff_later *pending;

@@ -390,7 +390,7 @@ struct waiter {
 	unsigned turn;
 	unsigned sleep_ns;
 	int served; /* since the clock was read */
-	int slack; /* timer slack to restore, or -1 */
+	int slack;  /* timer slack to restore, or -1 */
 };
 
 /*
@@ -635,8 +635,8 @@ REVOFF_API void revoff_launch_stats(struct revoff_launch *l,
 	stats->batches = __atomic_load_n(&l->batches, __ATOMIC_RELAXED);
 	stats->open_ports = ports_open_count(l->image->ports);
 	stats->deferred = l->laters ? __atomic_load_n(&l->laters->npending,
-						      __ATOMIC_RELAXED) :
-				      0;
+						      __ATOMIC_RELAXED)
+				    : 0;
 	stats->elapsed_ns = (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)
 				     ? l->end_ns
 				     : now_ns()) -
@@ -652,8 +652,7 @@ REVOFF_API void revoff_launch_stats(struct revoff_launch *l,
 		stats->abort = __atomic_load_n(&c->abort, __ATOMIC_RELAXED);
 		stats->deserted =
 			__atomic_load_n(&c->deserted, __ATOMIC_RELAXED);
-		stats->dropped =
-			__atomic_load_n(&c->dropped, __ATOMIC_RELAXED);
+		stats->dropped = __atomic_load_n(&c->dropped, __ATOMIC_RELAXED);
 	}
 	/* In placement copy this is the mirror, as of the last look. */
 	if (d->mailbox.host)

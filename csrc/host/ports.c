@@ -11,6 +11,7 @@
  */
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "internal.h"
 
@@ -24,7 +25,7 @@
 #define CPU_RECORDS  8192u
 #define WARPS_PER_SM 64u
 /* Ports in a part of a sweep: some 20 ns. */
-#define SWEEP	     256u
+#define SWEEP 256u
 
 /* ---- making --------------------------------------------------------------- */
 
@@ -54,11 +55,11 @@ static size_t lay_out(struct ports *p, char *base, uint64_t address)
 {
 	size_t at = 0;
 
-#define PART(host, device, bytes)                     \
-	do {                                          \
-		p->host = (void *)(base + at);        \
-		p->link.device = address + at;        \
-		at += line(bytes);                    \
+#define PART(host, device, bytes)              \
+	do {                                   \
+		p->host = (void *)(base + at); \
+		p->link.device = address + at; \
+		at += line(bytes);             \
 	} while (0)
 	PART(requests, requests, p->nports * sizeof(*p->requests));
 	PART(replies, replies, p->nports * sizeof(*p->replies));
@@ -93,16 +94,69 @@ static int clear(struct revoff_device *d, struct ports *p)
 	return device_result(d, r, "cuStreamSynchronize", "ports");
 }
 
+/*
+ * A batch goes through megabytes, a page or two for each port: with small
+ * pages the walks for their addresses cost more than the data.
+ */
+#define HUGE ((size_t)2 << 20)
+static CUresult shared_map(struct revoff_device *d, struct ports *p,
+			   size_t size)
+{
+	CUresult r = CUDA_ERROR_NOT_SUPPORTED;
+
+	if (d->drv->cuMemHostRegister && d->drv->cuMemHostUnregister) {
+		size_t want = (size + HUGE - 1) & ~(HUGE - 1);
+		char *at = mmap(NULL, want + HUGE, PROT_READ | PROT_WRITE,
+				MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+		if (at == MAP_FAILED)
+			return CUDA_ERROR_OUT_OF_MEMORY;
+		p->mapped = at;
+		p->mapped_size = want + HUGE;
+		p->shared = (void *)(((uintptr_t)at + HUGE - 1) & ~(HUGE - 1));
+		/* Only a wish; and where none are left, small ones do. */
+		madvise(p->shared, want, MADV_HUGEPAGE);
+		/* A child after fork() must not get copies of what we share. */
+		madvise(p->mapped, p->mapped_size, MADV_DONTFORK);
+		memset(p->shared, 0, want);
+		r = d->drv->cuMemHostRegister(
+			p->shared, want,
+			CU_MEMHOSTALLOC_PORTABLE | CU_MEMHOSTALLOC_DEVICEMAP);
+		if (!r)
+			return 0;
+		munmap(p->mapped, p->mapped_size);
+		p->mapped = NULL;
+	}
+	p->shared = NULL;
+	r = d->drv->cuMemHostAlloc(&p->shared, size,
+				   CU_MEMHOSTALLOC_PORTABLE |
+					   CU_MEMHOSTALLOC_DEVICEMAP);
+	if (r)
+		p->shared = NULL;
+	return r;
+}
+
+static void shared_unmap(struct revoff_device *d, struct ports *p)
+{
+	if (p->mapped) {
+		/* What the driver does not let go of stays where it is. */
+		if (!d->drv->cuMemHostUnregister(p->shared))
+			munmap(p->mapped, p->mapped_size);
+	} else if (p->shared) {
+		d->drv->cuMemFreeHost(p->shared);
+	}
+}
+
 static void destroy(struct revoff_device *d, struct ports *p)
 {
 	streams_close(p);
 	if (p->own_address)
 		d->drv->cuMemFree(p->own_address);
-	if (p->shared)
-		d->drv->cuMemFreeHost(p->shared);
+	shared_unmap(d, p);
 	free(p->seen);
 	free(p->answered);
 	free(p->owed);
+	free(p->rung);
 	free(p->found);
 	free(p->found_index);
 	free(p);
@@ -119,19 +173,16 @@ static int create(struct revoff_device *d, struct ports *p)
 	p->seen = calloc(p->nports + 1, 1);
 	p->owed = calloc(p->nports + 1, 1);
 	p->answered = calloc(p->nports + 1, sizeof(*p->answered));
+	p->rung = calloc(p->nports + 1, sizeof(*p->rung));
 	p->found = calloc(p->nports + 1, sizeof(*p->found));
 	p->found_index = calloc(p->nports + 1, sizeof(*p->found_index));
-	if (!p->seen || !p->owed || !p->answered || !p->found ||
+	if (!p->seen || !p->owed || !p->answered || !p->rung || !p->found ||
 	    !p->found_index)
 		return fail(REVOFF_ENOMEM, "out of host memory");
-	r = d->drv->cuMemHostAlloc(&p->shared, size,
-				   CU_MEMHOSTALLOC_PORTABLE |
-					   CU_MEMHOSTALLOC_DEVICEMAP);
-	if (r) {
-		p->shared = NULL;
+	r = shared_map(d, p, size);
+	if (r)
 		return device_result(d, r, "cuMemHostAlloc",
 				     "no mapped host memory for ports");
-	}
 	r = d->drv->cuMemHostGetDevicePointer(&address, p->shared, 0);
 	if (r)
 		return device_result(d, r, "cuMemHostGetDevicePointer",
@@ -140,7 +191,7 @@ static int create(struct revoff_device *d, struct ports *p)
 	lay_out(p, p->shared, address);
 	memset(p->slots, 0, (size_t)p->nslots * REVOFF_SLOT_BYTES);
 	memset(p->records, 0, (size_t)p->nrecords * REVOFF_RECORD);
-	states = line(p->nports * sizeof(uint32_t));
+	states = line(p->nports * sizeof(uint64_t));
 	slots = line(p->nslots * sizeof(uint32_t));
 	p->own_size = states + slots + 256;
 	r = d->drv->cuMemAlloc(&address, p->own_size);
@@ -232,6 +283,21 @@ int ports_begin(struct revoff_launch *l)
 
 /* ---- looking -------------------------------------------------------------- */
 
+/*
+ * Two units at a time.  A vector access of 16 aligned bytes does not tear the
+ * 8-byte halves on any processor that has such vectors (nor do its loads pass
+ * each other on x86; elsewhere what the number vouches for is in the same
+ * access).  ThreadSanitizer knows atomic accesses only.
+ */
+#if defined(__has_builtin) && !defined(__SANITIZE_THREAD__)
+#if __has_builtin(__builtin_shufflevector) && \
+	__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+#define PAIRS	1
+#define SHUFFLE __builtin_shufflevector
+typedef uint32_t pair __attribute__((vector_size(16)));
+#endif
+#endif
+
 static inline uint64_t get(const revoff_u64 *p)
 {
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
@@ -276,9 +342,24 @@ int port_words(const struct ports *p, unsigned port, uint32_t seq,
 {
 	const struct revoff_unit *u = p->requests[port].word + first;
 	uint64_t odd = 0;
-	unsigned i;
+	unsigned i = 0;
 
-	for (i = 0; i < count; ++i) {
+#ifdef PAIRS
+	if (step == 1) {
+		pair none = { 0, 0, 0, 0 }, number = none + seq;
+
+		for (; i + 2 <= count; i += 2) {
+			pair a = *(const volatile pair *)&u[i];
+			pair b = *(const volatile pair *)&u[i + 1];
+			pair words = SHUFFLE(a, b, 0, 2, 4, 6);
+
+			none |= SHUFFLE(a, b, 1, 3, 5, 7) ^ number;
+			memcpy(&out[i], &words, sizeof(words));
+		}
+		odd = none[0] | none[1] | none[2] | none[3];
+	}
+#endif
+	for (; i < count; ++i) {
 		uint64_t lo = get(&u[i].lo), hi = get(&u[i].hi);
 
 		odd |= (lo >> 32 ^ seq) | (hi >> 32 ^ seq);
@@ -331,21 +412,17 @@ static void settle(struct ports *p, unsigned port, uint32_t seq,
 }
 
 /* One lane's words, or its status. */
-static inline void put_lane(struct revoff_unit *u, unsigned lanes,
-			    uint32_t seq, int status, const uint64_t *words,
-			    unsigned nwords)
+static inline void put_lane(struct revoff_unit *u, unsigned lanes, uint32_t seq,
+			    int status, const uint64_t *words, unsigned nwords)
 {
-	unsigned step = REVOFF_REPLY_STEP(lanes), w, c;
-	unsigned copies = lanes == 1 ? REVOFF_COPIES(nwords) : 1;
+	unsigned w;
 
-	for (c = 0; c < copies; ++c, u += 4 * nwords) {
-		if (status != REVOFF_OK) {
-			put(u, (uint32_t)status, seq | REVOFF_SEQ_FAILED);
-			continue;
-		}
-		for (w = 0; w < nwords; ++w)
-			put(u + w * step, words[w], seq);
+	if (status != REVOFF_OK) {
+		put(u, (uint32_t)status, seq | REVOFF_SEQ_FAILED);
+		return;
 	}
+	for (w = 0; w < nwords; ++w)
+		put(u + w * lanes, words[w], seq);
 }
 
 /* nwords: of the result, at least 1, also if the call failed. */
@@ -365,10 +442,24 @@ void ports_reply_all(struct ports *p, const struct request *r, unsigned port,
 	struct revoff_unit *u = p->replies[port].word;
 	unsigned i;
 
-	if (status == REVOFF_OK && r->lanes >= 4)
-		for (i = 0; i < r->lanes; ++i)
+	if (status == REVOFF_OK && r->lanes > 1) {
+		i = 0;
+#ifdef PAIRS
+		/* What the device may read after this is written before. */
+		__atomic_thread_fence(__ATOMIC_RELEASE);
+		for (; i + 2 <= r->lanes; i += 2) {
+			pair two, number = (pair){ 0, 0, 0, 0 } + r->seq;
+
+			memcpy(&two, &words[i], sizeof(two));
+			*(volatile pair *)&u[i] =
+				SHUFFLE(two, number, 0, 4, 1, 5);
+			*(volatile pair *)&u[i + 1] =
+				SHUFFLE(two, number, 2, 6, 3, 7);
+		}
+#endif
+		for (; i < r->lanes; ++i)
 			put(u + i, words[i], r->seq);
-	else
+	} else
 		for (i = 0; i < r->lanes; ++i)
 			put_lane(u + i, r->lanes, r->seq, status, words + i,
 				 nwords);
@@ -379,9 +470,8 @@ void ports_reply_all(struct ports *p, const struct request *r, unsigned port,
 /* Words of the reply that the callers of a request look at. */
 unsigned reply_words(struct revoff_image *image, const struct request *r)
 {
-	int index = r->form == REVOFF_FORM_WORDS ?
-			    image_find_fn(image, r->fn) :
-			    -1;
+	int index = r->form == REVOFF_FORM_WORDS ? image_find_fn(image, r->fn)
+						 : -1;
 	unsigned n = index < 0 ? 1 : image->functions[index].shape.result_words;
 
 	return n && n <= REVOFF_PORT_WORDS ? n : 1;
@@ -498,8 +588,8 @@ static void serve_lanes(struct revoff_launch *l, unsigned port, int index,
 {
 	struct ports *p = l->image->ports;
 	const struct function *f = &l->image->functions[index];
-	unsigned rank = 0, lane, w, items = f->shape.nargs +
-					    (f->shape.result > 8);
+	unsigned rank = 0, lane, w,
+		 items = f->shape.nargs + (f->shape.result > 8);
 	uint64_t eights = (items * 8 + 15) / 16 * 16;
 
 	p->owed[port] = (uint8_t)r->lanes;
@@ -533,9 +623,9 @@ static void serve_lanes(struct revoff_launch *l, unsigned port, int index,
 
 			s.area.address = p->link.slots + at;
 			s.area.host = p->slots + at;
-			s.area.size = r->form == REVOFF_FORM_FRAME ?
-					      r->stride :
-					      REVOFF_SLOT_BYTES;
+			s.area.size = r->form == REVOFF_FORM_FRAME
+					      ? r->stride
+					      : REVOFF_SLOT_BYTES;
 			s.stream = stream_find(p, port);
 			if (r->form == REVOFF_FORM_FRAME) {
 				m.mapnum = mine[0];
@@ -583,8 +673,8 @@ static int serve_port(struct revoff_launch *l, unsigned port, int index,
 		return 1;
 	}
 	why = wrong(p, &l->image->functions[index], r);
-	if (!why && !port_words(p, port, r->seq, 0, r->words * r->lanes, words,
-				1))
+	if (!why &&
+	    !port_words(p, port, r->seq, 0, r->words * r->lanes, words, 1))
 		return 0;
 	p->seen[port] = (uint8_t)r->seq;
 	if (why) {
@@ -637,6 +727,8 @@ static void note(struct revoff_launch *l, unsigned port)
 
 	if (!port_head(p, port, &r))
 		return;
+	__builtin_prefetch(&p->replies[port].word[0], 1);
+	__builtin_prefetch(&p->replies[port].word[4], 1);
 	p->found[p->nfound] = port;
 	p->found_index[p->nfound++] = ports_index(l, r.fn);
 }
@@ -647,7 +739,7 @@ static void sweep(struct revoff_launch *l, unsigned from, unsigned to)
 	struct ports *p = l->image->ports;
 	const revoff_u64 *bells = (const revoff_u64 *)p->bells;
 	const revoff_u64 *seen = (const revoff_u64 *)p->seen;
-	unsigned i, k;
+	unsigned i, k, n = 0;
 
 	for (i = from / 8; i < to / 8; i += 4) {
 		uint64_t odd = 0, b[4];
@@ -660,10 +752,16 @@ static void sweep(struct revoff_launch *l, unsigned from, unsigned to)
 		}
 		if (!odd)
 			continue;
+		/* Their heads are on the way while the next bells are read. */
 		for (k = 0; k < 32; ++k)
-			if (b[k / 8] >> k % 8 * 8 & 0xff)
-				note(l, i * 8 + k);
+			if (b[k / 8] >> k % 8 * 8 & 0xff) {
+				p->rung[n++] = i * 8 + k;
+				__builtin_prefetch(
+					&p->requests[i * 8 + k].head);
+			}
 	}
+	for (i = 0; i < n; ++i)
+		note(l, p->rung[i]);
 }
 
 /*
@@ -673,8 +771,12 @@ static void sweep(struct revoff_launch *l, unsigned from, unsigned to)
 static void note_hot(struct revoff_launch *l, unsigned port)
 {
 	struct ports *p = l->image->ports;
-	uint64_t lo = get(&p->requests[port].head[0].lo);
+	uint64_t lo;
 
+	/* What will be wanted next comes at the same time. */
+	__builtin_prefetch(&p->requests[port].word[0]);
+	__builtin_prefetch(&p->requests[port].word[4]);
+	lo = get(&p->requests[port].head[0].lo);
 	if ((uint32_t)(lo >> 32) == p->answered[port] + 1 &&
 	    (uint8_t)(lo >> 32) != p->seen[port])
 		note(l, port);

@@ -12,9 +12,9 @@
 /* Records for one call of a batch handler: what fits in a core's cache. */
 #define MOST_RECORDS 32768u
 /* Heads for one turn: other work waits meanwhile. */
-#define MOST_HEADS   8192u
+#define MOST_HEADS 8192u
 /* The largest record, in slots. */
-#define MOST_SLOTS   (REVOFF_PACKET_PAYLOAD / REVOFF_RECORD + 1)
+#define MOST_SLOTS (REVOFF_PACKET_PAYLOAD / REVOFF_RECORD + 1)
 
 struct head {
 	uint64_t fn;
@@ -118,8 +118,8 @@ static int serve_record(struct revoff_launch *l, int index,
 					break;
 				}
 				list->sizes[i] = n;
-				list->words[i] = (uint64_t)(uintptr_t)record +
-						 from;
+				list->words[i] =
+					(uint64_t)(uintptr_t)record + from;
 			} else if (f->shape.size[i] > 8) {
 				list->words[i] = (uint64_t)(uintptr_t)at;
 			}
@@ -149,8 +149,8 @@ static int serve_head(struct revoff_launch *l, int index, uint64_t at,
 		if (!(d->mask >> lane & 1))
 			continue;
 		if (first + d->slots > p->nrecords) {
-			size_t tail = (size_t)(p->nrecords - first) *
-				      REVOFF_RECORD;
+			size_t tail =
+				(size_t)(p->nrecords - first) * REVOFF_RECORD;
 
 			memcpy(copy, record, tail);
 			memcpy(copy + tail, p->records, size - tail);
@@ -206,8 +206,7 @@ static int serve_run(struct revoff_launch *l, int index, uint64_t *at,
 		free(copy);
 		return rc;
 	}
-	return batch_posts(l, index,
-			   p->records + (size_t)first * REVOFF_RECORD,
+	return batch_posts(l, index, p->records + (size_t)first * REVOFF_RECORD,
 			   (uint64_t)slots * REVOFF_RECORD, count, nheads,
 			   begin);
 }

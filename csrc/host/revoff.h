@@ -274,8 +274,8 @@ struct revoff_batch {
 	unsigned count; /* calls */
 	unsigned nargs;
 	const struct revoff_column *arguments; /* nargs */
-	struct revoff_column *argument; /* the same, to set kept */
-	struct revoff_column *result; /* to be filled; NULL for void */
+	struct revoff_column *argument;	       /* the same, to set kept */
+	struct revoff_column *result;	       /* to be filled; NULL for void */
 	int posted;
 	/*
 	 * For a handler that fails: the first done calls were answered well.

@@ -330,7 +330,7 @@ static void typed_back(struct service *s)
 		unsigned kind = l->list.kinds[i] & REVOFF_KIND_MASK;
 
 		if (!l->list.keepable[i] || (kind != REVOFF_MAP_FORCE_FROM &&
-					kind != REVOFF_MAP_FORCE_TOFROM))
+					     kind != REVOFF_MAP_FORCE_TOFROM))
 			continue;
 		sent += !service_copy_out(s, l->list.addrs[i],
 					  (void *)(uintptr_t)l->list.words[i],
@@ -544,8 +544,7 @@ void service_end(struct service *s)
 	const uint64_t *result = &s->call.result;
 	unsigned i, words = 1;
 
-	if (s->later && s->status == REVOFF_OK && !s->left &&
-	    !s->call.later) {
+	if (s->later && s->status == REVOFF_OK && !s->left && !s->call.later) {
 		later_keep_service(s);
 		return;
 	}

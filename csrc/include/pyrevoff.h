@@ -130,8 +130,8 @@ template <class Call_, class... Args_> struct function<Call_, void(Args_...)> {
 	/* Does not wait even then: false, and the record is counted. */
 	__device__ bool try_post(Args_... args) const
 	{
-		status s = detail::post<Args_...>(false, Call_::self(),
-						  args...);
+		status s =
+			detail::post<Args_...>(false, Call_::self(), args...);
 		if (s == aborted_call && wire::control())
 			wire::count(&wire::control()->dropped);
 		return s == ok;

@@ -140,9 +140,9 @@ struct streamed {
 	__device__ revoff_u64 put(revoff_u64 at, const void *from, revoff_u64 n)
 	{
 		for (revoff_u64 done = 0; from && done < n;) {
-			revoff_u64 piece = n - done < REVOFF_SLOT_BYTES ?
-						   n - done :
-						   REVOFF_SLOT_BYTES;
+			revoff_u64 piece = n - done < REVOFF_SLOT_BYTES
+						   ? n - done
+						   : REVOFF_SLOT_BYTES;
 			copy(wire::slot_at(slot), (const char *)from + done,
 			     piece);
 			transfer(REVOFF_FORM_SEND, at + done, piece);
@@ -154,9 +154,9 @@ struct streamed {
 	__device__ void get(void *to, revoff_u64 address, revoff_u64 n)
 	{
 		for (revoff_u64 done = 0; done < n;) {
-			revoff_u64 piece = n - done < REVOFF_SLOT_BYTES ?
-						   n - done :
-						   REVOFF_SLOT_BYTES;
+			revoff_u64 piece = n - done < REVOFF_SLOT_BYTES
+						   ? n - done
+						   : REVOFF_SLOT_BYTES;
 			++p->seq;
 			transfer(REVOFF_FORM_FETCH,
 				 (address & ~REVOFF_STREAM) + done, piece);
@@ -172,7 +172,7 @@ struct streamed {
 		revoff_u64 words[3] = { at, n, total };
 		wire::fence_system();
 		wire::ask<3>(g, *p, *here, fn, form << 8, slot, words);
-		revoff_i32 s = wire::status_of(wire::await<0>(g, *p));
+		revoff_i32 s = wire::status_of(wire::await<0>(g, *p, *here));
 		wire::fence_system();
 		if (status == REVOFF_OK)
 			status = s;
@@ -231,8 +231,8 @@ template <unsigned Count_, class Place_> struct filler {
 			bool global = wire::is_global(d);
 			revoff_u64 at = (used + 15) & ~15ull;
 			/* Compared with a packet, so that all places agree. */
-			if (!global || (n <= limit &&
-					at + n <= REVOFF_PACKET_PAYLOAD))
+			if (!global ||
+			    (n <= limit && at + n <= REVOFF_PACKET_PAYLOAD))
 				a = along(d, n);
 		}
 		item(a, n, k);
@@ -328,9 +328,9 @@ template <class Array_, unsigned Kind_, class Type_> struct pass_array {
 	__device__ static void fill(Call_ &f, const Array_ &v)
 	{
 		f.data(v.data, bytes(v), aligned_kind<Type_, Kind_>::value,
-		       comes_back		       ? stage_back :
-		       Kind_ == REVOFF_MAP_FORCE_ALLOC ? 0 :
-							 stage_in);
+		       comes_back			 ? stage_back
+		       : Kind_ == REVOFF_MAP_FORCE_ALLOC ? 0
+							 : stage_in);
 	}
 	template <class Call_>
 	__device__ static void back(Call_ &f, const Array_ &v)
@@ -355,22 +355,17 @@ template <class Array_, unsigned Kind_, class Type_> struct pass_array {
 	}
 };
 template <class Type_>
-struct pass<to<Type_>> : pass_array<to<Type_>, REVOFF_MAP_FORCE_TO, Type_> {
-};
+struct pass<to<Type_>> : pass_array<to<Type_>, REVOFF_MAP_FORCE_TO, Type_> {};
 template <class Type_>
 struct pass<from<Type_>>
-    : pass_array<from<Type_>, REVOFF_MAP_FORCE_FROM, Type_> {
-};
+    : pass_array<from<Type_>, REVOFF_MAP_FORCE_FROM, Type_> {};
 template <class Type_>
 struct pass<tofrom<Type_>>
-    : pass_array<tofrom<Type_>, REVOFF_MAP_FORCE_TOFROM, Type_> {
-};
+    : pass_array<tofrom<Type_>, REVOFF_MAP_FORCE_TOFROM, Type_> {};
 template <class Type_>
 struct pass<alloc<Type_>>
-    : pass_array<alloc<Type_>, REVOFF_MAP_FORCE_ALLOC, Type_> {
-};
-template <> struct pass<str> : pass_array<str, REVOFF_MAP_FORCE_TO, char> {
-};
+    : pass_array<alloc<Type_>, REVOFF_MAP_FORCE_ALLOC, Type_> {};
+template <> struct pass<str> : pass_array<str, REVOFF_MAP_FORCE_TO, char> {};
 
 } /* namespace detail */
 } /* namespace revoff */

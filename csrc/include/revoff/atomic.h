@@ -92,6 +92,10 @@ inline void load_unit(const revoff_unit *from, revoff_u64 *lo, revoff_u64 *hi)
 	*lo = __atomic_load_n(&from->lo, __ATOMIC_ACQUIRE);
 	*hi = __atomic_load_n(&from->hi, __ATOMIC_ACQUIRE);
 }
+inline void load_cached(const revoff_unit *from, revoff_u64 *lo, revoff_u64 *hi)
+{
+	load_unit(from, lo, hi);
+}
 inline void store_byte(revoff_u8 *to, revoff_u8 v)
 {
 	__atomic_store_n(to, v, __ATOMIC_RELAXED);
@@ -114,6 +118,10 @@ inline void fence_device()
 {
 }
 inline revoff_u32 fetch_or(revoff_u32 *p, revoff_u32 v)
+{
+	return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
+}
+inline revoff_u64 fetch_or(revoff_u64 *p, revoff_u64 v)
 {
 	return __atomic_fetch_or(p, v, __ATOMIC_ACQ_REL);
 }
@@ -140,6 +148,10 @@ inline void local_store(revoff_u64 *p, revoff_u64 v)
 }
 /* A port or a slot is given back. */
 inline void give_back(revoff_u32 *p, revoff_u32 v)
+{
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
+}
+inline void give_back(revoff_u64 *p, revoff_u64 v)
 {
 	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
@@ -325,7 +337,33 @@ __device__ inline void store_unit(revoff_unit *to, revoff_u64 lo, revoff_u64 hi)
 __device__ inline void load_unit(const revoff_unit *from, revoff_u64 *lo,
 				 revoff_u64 *hi)
 {
+#if !defined(REVOFF_LIBRARY) && \
+	__CUDACC_VER_MAJOR__ * 100 + __CUDACC_VER_MINOR__ >= 1203
+	/* ptxas makes two loads of a vector of which not all bits are used. */
+	asm volatile("{\n\t"
+		     ".reg .b128 t;\n\t"
+		     "ld.relaxed.sys.b128 t, [%2];\n\t"
+		     "mov.b128 {%0, %1}, t;\n\t"
+		     "}"
+		     : "=l"(*lo), "=l"(*hi)
+		     : "l"(from)
+		     : "memory");
+#else
 	asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%2];"
+		     : "=l"(*lo), "=l"(*hi)
+		     : "l"(from)
+		     : "memory");
+#endif
+}
+/*
+ * From the L1 cache, after fence_device() has emptied it: one trip to the host
+ * for a whole line, where load_unit() makes one for each unit.  What comes may
+ * be older than it could be, no more.
+ */
+__device__ inline void load_cached(const revoff_unit *from, revoff_u64 *lo,
+				   revoff_u64 *hi)
+{
+	asm volatile("ld.relaxed.cta.v2.u64 {%0, %1}, [%2];"
 		     : "=l"(*lo), "=l"(*hi)
 		     : "l"(from)
 		     : "memory");
@@ -354,6 +392,10 @@ __device__ inline void fence_device()
 	asm volatile("fence.acq_rel.gpu;" ::: "memory");
 }
 __device__ inline revoff_u32 fetch_or(revoff_u32 *p, revoff_u32 v)
+{
+	return atomicOr(p, v);
+}
+__device__ inline revoff_u64 fetch_or(revoff_u64 *p, revoff_u64 v)
 {
 	return atomicOr(p, v);
 }
@@ -405,6 +447,13 @@ __device__ inline void give_back(revoff_u32 *p, revoff_u32 v)
 		     : "l"(p), "r"(v)
 		     : "memory");
 }
+__device__ inline void give_back(revoff_u64 *p, revoff_u64 v)
+{
+	asm volatile("st.relaxed.gpu.u64 [%0], %1;"
+		     :
+		     : "l"(p), "l"(v)
+		     : "memory");
+}
 __device__ inline void wait_ticks(unsigned ticks)
 {
 	long long end = clock64() + ticks;
@@ -416,18 +465,22 @@ __device__ inline void wait_ticks(unsigned ticks)
 __device__ void store_unit(revoff_unit *to, revoff_u64 lo, revoff_u64 hi);
 __device__ void load_unit(const revoff_unit *from, revoff_u64 *lo,
 			  revoff_u64 *hi);
+__device__ void load_cached(const revoff_unit *from, revoff_u64 *lo,
+			    revoff_u64 *hi);
 __device__ void store_byte(revoff_u8 *to, revoff_u8 v);
 __device__ void store_pair(void *to, revoff_u64 a, revoff_u64 b);
 __device__ void store_last(void *to, revoff_u64 a, revoff_u64 b);
 __device__ void fence_system();
 __device__ void fence_device();
 __device__ revoff_u32 fetch_or(revoff_u32 *p, revoff_u32 v);
+__device__ revoff_u64 fetch_or(revoff_u64 *p, revoff_u64 v);
 __device__ revoff_u64 fetch_add(revoff_u64 *p, revoff_u64 v);
 __device__ bool swap_if(revoff_u64 *p, revoff_u64 *old, revoff_u64 v);
 __device__ revoff_u64 load_word(const revoff_u64 *p);
 __device__ revoff_u64 local_load(const revoff_u64 *p);
 __device__ void local_store(revoff_u64 *p, revoff_u64 v);
 __device__ void give_back(revoff_u32 *p, revoff_u32 v);
+__device__ void give_back(revoff_u64 *p, revoff_u64 v);
 __device__ void wait_ticks(unsigned ticks);
 template <class Type_> __device__ Type_ load_relaxed(const Type_ *p);
 template <class Type_> __device__ Type_ load_acquire(const Type_ *p);

@@ -85,7 +85,7 @@ __device__ inline status call_words(wire::group g, const wire::place &here,
 		return aborted_call;
 	wire::ask<in>(g, p, here, fn, REVOFF_FORM_WORDS, 0, words);
 	wire::glance<words_of<Result_>::value> got =
-		wire::await<words_of<Result_>::value>(g, p);
+		wire::await<words_of<Result_>::value>(g, p, here);
 	revoff_i32 s = wire::status_of(got);
 	if constexpr (!same<Result_, void>::value) {
 		if (s == REVOFF_OK) {
@@ -134,7 +134,7 @@ __device__ inline void back_all(Call_ &f, revoff_u64 word, Result_ *result,
 /* The frame is there: ask with it, and wait. */
 template <class Result_, class... Args_>
 __device__ inline wire::glance<1>
-ask_with_frame(wire::group g, const wire::port &p, const wire::place &here,
+ask_with_frame(wire::group g, wire::port &p, const wire::place &here,
 	       revoff_descriptor *fn, revoff_u32 slot, revoff_u32 stride)
 {
 	revoff_u64 items = shape_of<Result_, Args_...>::items;
@@ -143,9 +143,9 @@ ask_with_frame(wire::group g, const wire::port &p, const wire::place &here,
 	 * request; the host has all requests before it reads.
 	 */
 	wire::fence_system();
-	wire::ask<1>(g, p, here, fn,
-		     REVOFF_FORM_FRAME << 8 | stride / 16 << 16, slot, &items);
-	wire::glance<1> got = wire::await<1>(g, p);
+	wire::ask<1>(g, p, here, fn, REVOFF_FORM_FRAME << 8 | stride / 16 << 16,
+		     slot, &items);
+	wire::glance<1> got = wire::await<1>(g, p, here);
 	/* What the host wrote, and copied, is read after this. */
 	wire::fence_system();
 	return got;
@@ -164,13 +164,13 @@ __device__ inline status call_frames(wire::group g, const wire::place &here,
 		return aborted_call;
 	revoff_u32 slot = wire::take_slot(g, here);
 	char *frame = wire::slot_at(slot) + g.rank * stride;
-	filler<shape::items, direct> f(direct{ (revoff_u8 *)frame + lists::value,
-					       stride - lists::value });
+	filler<shape::items, direct> f(direct{
+		(revoff_u8 *)frame + lists::value, stride - lists::value });
 	fill_all(f, result, args...);
 	f.lists((revoff_u64 *)frame, (revoff_u64 *)(frame + lists::eights),
 		(revoff_u16 *)(frame + 2 * lists::eights));
-	wire::glance<1> got = ask_with_frame<Result_, Args_...>(
-		g, p, here, fn, slot, stride);
+	wire::glance<1> got =
+		ask_with_frame<Result_, Args_...>(g, p, here, fn, slot, stride);
 	revoff_i32 s = wire::status_of(got);
 	if (s == REVOFF_OK)
 		back_all(f, got.word(0), result, args...);
@@ -194,8 +194,8 @@ __device__ inline status call_streamed(wire::group g, const wire::place &here,
 		return aborted_call;
 	revoff_u32 slot = wire::take_slot(g, here);
 	char *frame = wire::slot_at(slot);
-	filler<shape::items, streamed> f(streamed{ &p, &here, fn, slot, total,
-						   total, g, REVOFF_OK });
+	filler<shape::items, streamed> f(
+		streamed{ &p, &here, fn, slot, total, total, g, REVOFF_OK });
 	fill_all(f, result, args...);
 	revoff_i32 s = f.place.status;
 	if (s == REVOFF_OK) {
@@ -232,11 +232,10 @@ __device__ inline status call_arrays(wire::group g, const wire::place &here,
 	fill_all(need, result, args...);
 	revoff_u64 bytes = (shape::lists + need.used + 15) & ~15ull;
 	bool fits = bytes <= REVOFF_SLOT_BYTES;
-	revoff_u32 stride = wire::largest(
-		g, fits ? (revoff_u32)bytes : REVOFF_SLOT_BYTES + 16u);
-	unsigned lanes = stride > REVOFF_SLOT_BYTES ?
-				 1 :
-				 REVOFF_SLOT_BYTES / stride;
+	revoff_u32 stride = wire::largest(g, fits ? (revoff_u32)bytes
+						  : REVOFF_SLOT_BYTES + 16u);
+	unsigned lanes =
+		stride > REVOFF_SLOT_BYTES ? 1 : REVOFF_SLOT_BYTES / stride;
 	status s = aborted_call;
 	for (unsigned first = 0; first < g.n; first += lanes) {
 		wire::group now = wire::part(g, first, lanes);
@@ -310,15 +309,14 @@ __device__ inline status call(revoff_descriptor *fn, Result_ *result,
 
 /* Data behind the words of a record; at counts on. */
 template <class Type_>
-__device__ inline void post_data(revoff_u32 slot, unsigned word,
-				 revoff_u32 *at, const Type_ &v)
+__device__ inline void post_data(revoff_u32 slot, unsigned word, revoff_u32 *at,
+				 const Type_ &v)
 {
 	if constexpr (!pass<Type_>::by_value) {
 		const char *d = (const char *)pass<Type_>::data(v);
 		revoff_u64 n = pass<Type_>::bytes(v);
 		if (!d) {
-			*wire::record_word(slot, word * 8) =
-				REVOFF_POSTED_NULL;
+			*wire::record_word(slot, word * 8) = REVOFF_POSTED_NULL;
 			return;
 		}
 		*wire::record_word(slot, word * 8) = REVOFF_POSTED(*at, n);
@@ -351,11 +349,11 @@ __device__ inline bool store_together(wire::group g, revoff_u32 slot,
 			revoff_u64 a = __shfl_sync(g.mask, words[0], from);
 			revoff_u64 b = __shfl_sync(g.mask, words[1], from);
 			revoff_u64 c = __shfl_sync(g.mask, words[2], from);
-			revoff_u64 d = Count_ == 4 ?
-					       __shfl_sync(g.mask,
-							   words[Count_ - 1],
-							   from) :
-					       0;
+			revoff_u64 d = Count_ == 4
+					       ? __shfl_sync(g.mask,
+							     words[Count_ - 1],
+							     from)
+					       : 0;
 			bool odd = g.rank & 1;
 			wire::store_pair(
 				wire::record_word(slot + (unsigned)from,
@@ -374,15 +372,14 @@ __device__ inline bool store_together(wire::group g, revoff_u32 slot,
 template <class... Args_>
 __device__ inline status post_lanes(wire::group g, const wire::place &here,
 				    revoff_u32 slots, bool wait,
-				    revoff_descriptor *fn,
-				    const Args_ &...args)
+				    revoff_descriptor *fn, const Args_ &...args)
 {
 	constexpr unsigned count = (0u + ... + pass<Args_>::words);
 	revoff_u64 wanted = ((revoff_u64)(g.n * slots) << 32) + 1, start = 0;
 	unsigned taken = 1;
 	if (g.rank == 0)
-		taken = wait ? wire::reserve(wanted, &start) :
-			       wire::try_reserve(wanted, &start);
+		taken = wait ? wire::reserve(wanted, &start)
+			     : wire::try_reserve(wanted, &start);
 	taken = wire::spread(g, taken);
 	if (!taken)
 		return aborted_call;
@@ -431,8 +428,8 @@ __device__ inline status post(bool wait, revoff_descriptor *fn,
 	status s = aborted_call;
 	wire::group g = wire::converge((const char *)fn + 1);
 	wire::place here = wire::where();
-	revoff_u32 slots = ((revoff_u32)bytes + REVOFF_RECORD - 1) /
-			   REVOFF_RECORD;
+	revoff_u32 slots =
+		((revoff_u32)bytes + REVOFF_RECORD - 1) / REVOFF_RECORD;
 	slots += !slots;
 	if constexpr (!(true && ... && pass<Args_>::by_value))
 		slots = wire::largest(g, slots);

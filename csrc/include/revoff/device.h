@@ -105,19 +105,19 @@ __device__ inline revoff_gate *gate()
 }
 
 /*
- * Wait for one's turn at the gate.  Whoever is ahead has a call to make, some
- * microseconds, so that is how long to sleep before looking again: thousands
- * of waiting warps ask for little.  This wait needs no abort word of its own,
+ * Wait for one's turn at the gate.  Whoever is ahead needs some ns, so that
+ * is how long to sleep before looking again: thousands of waiting warps ask
+ * for little.  This wait needs no abort word of its own,
  * since the one ahead never stays: it makes its call, or leaves.
  */
-__device__ inline void enter(revoff_gate *g)
+__device__ inline void enter(revoff_gate *g, unsigned ns)
 {
 	revoff_u32 mine = fetch_add(&g->next, 1u);
 	for (;;) {
 		revoff_u32 ahead = mine - local_acquire(&g->serving);
 		if (ahead == 0)
 			return;
-		pause(ahead < 128 ? ahead * 4096 : 524288);
+		pause(ahead < 128 ? ahead * ns : 128 * ns);
 	}
 }
 
@@ -161,7 +161,7 @@ __device__ inline bool acquire(revoff_gate **g)
 	*g = 0;
 	if (!try_lock(lock)) {
 		*g = gate();
-		enter(*g);
+		enter(*g, 4096);
 		if (!wait_for_lock(lock)) {
 			leave(*g);
 			return false;
@@ -321,7 +321,7 @@ __device__ inline void target_port(const void *fn, revoff_u64 mapnum,
 	/* The mapped data, too, is the host's to copy from here on. */
 	fence_system();
 	ask<5>(g, p, here, fn, REVOFF_FORM_GOMP << 8, slot, words);
-	await<0>(g, p);
+	await<0>(g, p, here);
 	fence_system();
 	if (lists)
 		give_slot(g, slot);

@@ -15,6 +15,9 @@ namespace wire
 {
 
 __device__ inline revoff_control *control();
+__device__ inline revoff_gate *gate();
+__device__ inline void enter(revoff_gate *g, unsigned ns);
+__device__ inline void leave(revoff_gate *g);
 
 /* ---- lanes that call together -------------------------------------------- */
 
@@ -57,8 +60,7 @@ __device__ inline unsigned first_lane(unsigned mask)
 
 __device__ inline group group_of(unsigned mask)
 {
-	return group{ mask, bits(mask),
-		      bits(mask & ((1u << lane_id()) - 1u)) };
+	return group{ mask, bits(mask), bits(mask & ((1u << lane_id()) - 1u)) };
 }
 
 /*
@@ -122,8 +124,8 @@ __device__ inline unsigned largest(group g, unsigned v)
 	if (g.n > 1) {
 		unsigned most = v;
 		for (unsigned rest = g.mask; rest; rest &= rest - 1) {
-			unsigned other = __shfl_sync(g.mask, v,
-						     (int)first_lane(rest));
+			unsigned other =
+				__shfl_sync(g.mask, v, (int)first_lane(rest));
 			most = other > most ? other : most;
 		}
 		return most;
@@ -140,44 +142,49 @@ struct place {
 	revoff_u32 warp;   /* linear warp in its block */
 	revoff_u32 home;   /* linear warp in the grid, cut to 32 bits */
 	revoff_u32 thread; /* as in the heads of requests and posts */
+	revoff_u32 warps;  /* in the grid, cut to 32 bits */
 };
 
 __device__ inline place where()
 {
 #if defined(__CUDA_ARCH__) || defined(REVOFF_CPU_DEVICE)
-	revoff_u32 linear = (threadIdx.z * blockDim.y + threadIdx.y) *
-				    blockDim.x +
-			    threadIdx.x;
-	revoff_u32 warps =
-		(blockDim.x * blockDim.y * blockDim.z + 31) / 32;
-	revoff_u32 block = (blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x +
-			   blockIdx.x;
+	revoff_u32 linear =
+		(threadIdx.z * blockDim.y + threadIdx.y) * blockDim.x +
+		threadIdx.x;
+	revoff_u32 warps = (blockDim.x * blockDim.y * blockDim.z + 31) / 32;
+	revoff_u32 block =
+		(blockIdx.z * gridDim.y + blockIdx.y) * gridDim.x + blockIdx.x;
 	revoff_u32 warp = linear / 32;
 	return place{ warp, block * warps + warp,
-		      warp | blockDim.x << 5 | blockDim.y << 16 };
+		      warp | blockDim.x << 5 | blockDim.y << 16,
+		      gridDim.x * gridDim.y * gridDim.z * warps };
 #else
-	return place{ 0, 0, 0 };
+	return place{ 0, 0, 0, 0 };
 #endif
 }
 
 #define REVOFF_TAKEN 0x80000000u
+#ifndef REVOFF_POST_TURN
+#define REVOFF_POST_TURN 256 /* ns */
+#endif
 
 /*
  * A free port near the warp's own, for the lane of rank 0.  The first try
  * nearly always succeeds: there are as many ports as warps that can be
- * resident.  Gives the number of the next request, or 0 if the host has given
- * the launch up.
+ * resident.  Gives the port's state with the number of the next request, or 0
+ * if the host has given the launch up.
  */
-__device__ inline revoff_u32 find_port(revoff_u32 home, revoff_u32 *states,
+__device__ inline revoff_u64 find_port(revoff_u32 home, revoff_u64 *states,
 				       revoff_u32 *port)
 {
 	revoff_u32 last = __revoff_link.nports - 1;
 	unsigned ns = 64;
 	for (revoff_u32 turn = 1;; ++turn) {
 		revoff_u32 at = home++ & last;
-		revoff_u32 old = fetch_or(states + at, REVOFF_TAKEN);
+		revoff_u64 old =
+			fetch_or(states + at, (revoff_u64)REVOFF_TAKEN);
 		/* A port that has used up its numbers stays taken. */
-		if (old < REVOFF_SEQ_LAST) {
+		if ((revoff_u32)old < REVOFF_SEQ_LAST) {
 			*port = at;
 			return old + 1;
 		}
@@ -194,11 +201,12 @@ __device__ inline revoff_u32 find_port(revoff_u32 home, revoff_u32 *states,
 /* A port, and the number of the request that is being made. */
 struct port {
 	revoff_u32 index, seq;
+	revoff_u32 hint; /* clock cycles before the first look at the reply */
 	/* Of the link, read once: loads that do not wait for each other. */
 	revoff_request *requests;
 	const revoff_reply *replies;
 	revoff_u8 *bells;
-	revoff_u32 *states;
+	revoff_u64 *states;
 
 	/* False if the host has given the launch up. */
 	__device__ bool claim(group g, const place &here)
@@ -206,12 +214,15 @@ struct port {
 		requests = (revoff_request *)__revoff_link.requests;
 		replies = (const revoff_reply *)__revoff_link.replies;
 		bells = (revoff_u8 *)__revoff_link.bells;
-		states = (revoff_u32 *)__revoff_link.states;
-		index = seq = 0;
+		states = (revoff_u64 *)__revoff_link.states;
+		revoff_u64 state = 0;
+		index = 0;
 		if (g.rank == 0)
-			seq = find_port(here.home, states, &index);
-		seq = spread(g, seq);
+			state = find_port(here.home, states, &index);
+		state = spread(g, state);
 		index = spread(g, index);
+		seq = (revoff_u32)state;
+		hint = (revoff_u32)(state >> 32);
 		return seq != 0;
 	}
 	__device__ void release(group g)
@@ -219,7 +230,7 @@ struct port {
 		/* All lanes have their replies, or the next owner's would. */
 		sync(g);
 		if (g.rank == 0)
-			give_back(states + index, seq);
+			give_back(states + index, seq | (revoff_u64)hint << 32);
 	}
 	__device__ revoff_request *request() const
 	{
@@ -272,6 +283,14 @@ __device__ inline void ask(group g, const port &p, const place &here,
 
 /* ---- the reply ------------------------------------------------------------ */
 
+/* Does a unit belong to this reply, or tell that the call failed? */
+__device__ inline bool is_reply(revoff_u64 lo, revoff_u64 hi, revoff_u32 seq)
+{
+	revoff_u32 number = (revoff_u32)(lo >> 32);
+	return (number & ~REVOFF_SEQ_FAILED) == seq &&
+	       (revoff_u32)(hi >> 32) == number;
+}
+
 /*
  * One look at the Count_ words of this lane; none of a void function, whose
  * reply is a zero.
@@ -286,20 +305,29 @@ template <unsigned Words_> struct glance {
 		for (unsigned w = 0; w < Count_; ++w)
 			load_unit(at + w * step, lo + w, hi + w);
 	}
+	/* The same where several words lie in a line. */
+	__device__ void take_lines(const revoff_unit *at, unsigned step)
+	{
+		if constexpr (Count_ == 1) {
+			take(at, step);
+		} else {
+			fence_device();
+			REVOFF_UNROLL
+			for (unsigned w = 0; w < Count_; ++w)
+				load_cached(at + w * step, lo + w, hi + w);
+		}
+	}
 	/* All words are there, or the call failed. */
 	__device__ bool complete(revoff_u32 seq) const
 	{
-		revoff_u32 first = (revoff_u32)(lo[0] >> 32), odd = 0;
-		if (first == (seq | REVOFF_SEQ_FAILED))
-			return (revoff_u32)(hi[0] >> 32) == first;
-		/* All bits, or the compiler makes two loads of the one. */
-		if (Words_ == 0)
-			return lo[0] == (revoff_u64)seq << 32 && hi[0] == lo[0];
+		bool all = is_reply(lo[0], hi[0], seq);
+		if (lo[0] >> 63)
+			return all;
 		REVOFF_UNROLL
-		for (unsigned w = 0; w < Count_; ++w)
-			odd |= ((revoff_u32)(lo[w] >> 32) ^ seq) |
-			       ((revoff_u32)(hi[w] >> 32) ^ seq);
-		return odd == 0;
+		for (unsigned w = 1; w < Count_; ++w)
+			all = all && (revoff_u32)(lo[w] >> 32) == seq &&
+			      (revoff_u32)(hi[w] >> 32) == seq;
+		return all;
 	}
 	__device__ revoff_u64 word(unsigned w) const
 	{
@@ -307,90 +335,55 @@ template <unsigned Words_> struct glance {
 	}
 };
 
-#if defined(__CUDA_ARCH__)
-/*
- * A look at host memory takes more than a microsecond.  Several of them on
- * their way, started one after the other, see a reply sooner than one at a
- * time; each at its own copy, since the next look at a line waits for the
- * last one.
- */
-#ifndef REVOFF_LOOK_TICKS
-#define REVOFF_LOOK_TICKS 1800 /* of one look, clock cycles */
-#endif
-template <unsigned Words_>
-__device__ inline bool look_often(const revoff_unit *at, revoff_u32 seq,
-				  glance<Words_> &out)
-{
-	constexpr unsigned count = glance<Words_>::Count_;
-	constexpr unsigned looks = REVOFF_COPIES(count);
-	glance<Words_> look[looks];
-	REVOFF_UNROLL
-	for (unsigned d = 0; d < looks; ++d) {
-		if (d)
-			wait_ticks(REVOFF_LOOK_TICKS / looks);
-		look[d].take(at + d * 4 * count, 4);
-	}
-	for (unsigned turn = 0; turn < 16; ++turn) {
-		REVOFF_UNROLL
-		for (unsigned d = 0; d < looks; ++d) {
-			if (look[d].complete(seq)) {
-				out = look[d];
-				return true;
-			}
-			look[d].take(at + d * 4 * count, 4);
-		}
-	}
-	return false;
-}
-#endif
-
 /*
  * Wait for the reply.  This ends because the host answers every request, also
- * of a launch that it has given up.  First quickly; then rank 0 alone looks,
- * less and less often, since the looks of thousands of warps would fill the
- * bus that the answers want.
+ * of a launch that it has given up.
+ *
+ * A look takes more than a microsecond, and one that starts at once arrives
+ * just before the reply.  How long it is better to wait depends on the handler
+ * and the machine, so each port learns it: somewhat less after each look that
+ * saw the reply, more after one that came too early.
+ *
+ * After that rank 0 alone looks, and the more warps there are, the less often:
+ * looks of thousands of them would fill the bus that the answers want.
  */
+#define REVOFF_LOOK_FIRST 900u /* cycles, before anything is known */
+#define REVOFF_LOOK_MOST  4000u
 template <unsigned Words_>
-__device__ inline glance<Words_> await(group g, const port &p)
+__device__ inline glance<Words_> await(group g, port &p, const place &here)
 {
 	const revoff_unit *at = p.reply()->word + g.rank;
-	unsigned step = REVOFF_REPLY_STEP(g.n);
 	glance<Words_> got;
-#if defined(__CUDA_ARCH__)
-	bool there = false;
-	if (g.n == 1) {
-		there = look_often(at, p.seq, got);
-	} else {
-		for (unsigned turn = 0; !there && turn < 3; ++turn) {
-			got.take(at, step);
-			there = got.complete(p.seq);
-		}
-	}
-	if (!there && g.rank == 0) {
-		unsigned ns = 256;
-		do {
+	revoff_u32 ticks = p.hint ? p.hint : REVOFF_LOOK_FIRST;
+	wait_ticks(ticks);
+	got.take_lines(at, g.n);
+	bool there = got.complete(p.seq), seen = there;
+	if (g.rank == 0) {
+		p.hint = there			    ? ticks - ticks / 64
+			 : ticks < REVOFF_LOOK_MOST ? ticks + ticks / 8 + 8
+						    : ticks;
+		revoff_u32 most = here.warps < 2048 ? here.warps * 16 : 32768;
+		for (unsigned ns = 0; !seen;) {
+			ns = ns + ns / 2 + 32;
+			if (ns > most)
+				ns = most;
+			/* In a long wait a late look costs little. */
+			if (most < 32768)
+				most += most / 64 + 1;
 			pause(ns);
-			if (ns < 8192)
-				ns += ns / 4;
-			got.take(at, step);
-		} while (!got.complete(p.seq));
-		there = true;
+			load_unit(at, got.lo, got.hi);
+			seen = is_reply(got.lo[0], got.hi[0], p.seq);
+		}
+		there = there || Words_ < 2;
 	}
 	sync(g);
-	/* Rank 0 has its own: the others' are there, or will be soon. */
-	while (!there) {
-		got.take(at, step);
-		there = got.complete(p.seq);
-	}
-#else
-	for (;;) {
-		got.take(at, step);
-		if (got.complete(p.seq))
-			break;
-		pause(0);
+	/* The first word is there; all others are, or will be soon. */
+	if (!there) {
+		got.take_lines(at, g.n);
+		while (!got.complete(p.seq))
+			got.take(at, g.n);
 	}
 	progress();
-#endif
 	return got;
 }
 
@@ -398,8 +391,8 @@ __device__ inline glance<Words_> await(group g, const port &p)
 template <unsigned Words_>
 __device__ inline revoff_i32 status_of(const glance<Words_> &got)
 {
-	return got.lo[0] >> 63 ? (revoff_i32)(got.lo[0] & 0xffffffffu) :
-				 REVOFF_OK;
+	return got.lo[0] >> 63 ? (revoff_i32)(got.lo[0] & 0xffffffffu)
+			       : REVOFF_OK;
 }
 
 /* ---- slots ---------------------------------------------------------------- */
@@ -439,7 +432,8 @@ __device__ inline void give_slot(group g, revoff_u32 slot)
 
 __device__ inline char *slot_at(revoff_u32 slot)
 {
-	return (char *)__revoff_link.slots + (revoff_u64)slot * REVOFF_SLOT_BYTES;
+	return (char *)__revoff_link.slots +
+	       (revoff_u64)slot * REVOFF_SLOT_BYTES;
 }
 
 /* ---- posts ---------------------------------------------------------------- */
@@ -474,20 +468,36 @@ __device__ inline bool room_now(revoff_u64 end)
  * Take records and a head; the head's index goes in the low half, as both
  * come from one addition.  False: the host has given the launch up.  Whoever
  * took theirs before waits for nothing but the host, so this wait ends.
+ *
+ * When the ring is half full, the warps of a multiprocessor line up before
+ * they take theirs: with thousands that wait and look at once, the one whose
+ * turn it is hardly gets to run.
  */
 __device__ inline bool reserve(revoff_u64 wanted, revoff_u64 *start)
 {
-	*start = fetch_add((revoff_u64 *)__revoff_link.tail, wanted);
+	revoff_u64 *tail = (revoff_u64 *)__revoff_link.tail;
+	revoff_u64 half = (revoff_u64)(__revoff_link.nrecords / 2) << 32 |
+			  __revoff_link.nheads / 2;
+	revoff_gate *g = 0;
+	if (!room_now(local_load(tail) + half)) {
+		g = gate();
+		enter(g, REVOFF_POST_TURN);
+	}
+	*start = fetch_add(tail, wanted);
 	unsigned ns = 256;
+	bool given = true;
 	for (unsigned turn = 1; !room_now(*start + wanted); ++turn) {
-		if (turn % 8 == 0 && load_relaxed(&control()->abort))
-			return false;
+		if (turn % 8 == 0 && load_relaxed(&control()->abort)) {
+			given = false;
+			break;
+		}
 		pause(ns);
 		if (ns < 4096)
 			ns *= 2;
 	}
+	leave(g);
 	progress();
-	return true;
+	return given;
 }
 
 /* The same, if there is room at once. */
@@ -523,8 +533,7 @@ __device__ inline void publish(group g, const place &here, const void *fn,
 			 (index & (__revoff_link.nheads - 1));
 	revoff_u32 lap = index / __revoff_link.nheads + 1;
 	if (g.rank == 0)
-		store_pair(h, (revoff_u64)fn,
-			   g.mask | (revoff_u64)slots << 32);
+		store_pair(h, (revoff_u64)fn, g.mask | (revoff_u64)slots << 32);
 	sync(g);
 	if (g.rank == 0) {
 		fence_system();

@@ -163,17 +163,14 @@ struct revoff_control {
  * and never repeat while a kernel runs; a port that has used them up stays
  * taken until its image is idle.  Zero-filled memory is a port never used.
  *
- * In a request, word w of the lane of rank r among n calling lanes is unit
- * w * n + r: one lane's words lie side by side, 32 lanes' words in full lines.
- * In a reply it is unit w * REVOFF_REPLY_STEP(n) + r, as loads of one line
- * wait for each other; and the reply to a single lane is there several times,
- * so that several looks at it can be under way.
+ * Word w of the lane of rank r among n calling lanes is unit w * n + r: one
+ * lane's words lie side by side, 32 lanes' words in full lines.
  */
 struct revoff_unit {
 	revoff_u64 lo; /* bits 0-31 of the word | number << 32 */
 	revoff_u64 hi; /* bits 32-63 of the word | number << 32 */
 };
-#define REVOFF_SEQ_LAST	  0x7fff0000u /* a call may take some more */
+#define REVOFF_SEQ_LAST 0x7fff0000u /* a call may take some more */
 /* In an answer's number: the call failed, and the word is its status. */
 #define REVOFF_SEQ_FAILED 0x80000000u
 #define REVOFF_PORT_UNITS 128
@@ -211,9 +208,6 @@ struct revoff_request {
 struct revoff_reply {
 	struct revoff_unit word[REVOFF_PORT_UNITS]; /* [H] */
 };
-#define REVOFF_REPLY_STEP(n) ((n) < 4 ? 4 : (n))
-/* Copies of a reply of so many words to one lane, 4 * words units apart. */
-#define REVOFF_COPIES(words) ((words) <= 2 ? 4 : (words) <= 8 ? 2 : 1)
 
 /*
  * A slot holds what does not fit in words: for each calling lane a frame, at
@@ -236,13 +230,13 @@ struct revoff_reply {
  */
 #define REVOFF_RECORD 32
 struct revoff_post {
-	revoff_u64 fn;	      /* [D] */
-	revoff_u32 mask;      /* [D] posting lanes */
-	revoff_u32 slots;     /* [D] ring slots of one lane's record */
-	revoff_u32 block_x;   /* [D] */
-	revoff_u32 block_yz;  /* [D] as in REVOFF_HEAD_BLOCK */
-	revoff_u32 thread;    /* [D] as in REVOFF_HEAD_THREAD */
-	revoff_u32 lap;	      /* [D] 1 + index / number of heads, last */
+	revoff_u64 fn;	     /* [D] */
+	revoff_u32 mask;     /* [D] posting lanes */
+	revoff_u32 slots;    /* [D] ring slots of one lane's record */
+	revoff_u32 block_x;  /* [D] */
+	revoff_u32 block_yz; /* [D] as in REVOFF_HEAD_BLOCK */
+	revoff_u32 thread;   /* [D] as in REVOFF_HEAD_THREAD */
+	revoff_u32 lap;	     /* [D] 1 + index / number of heads, last */
 };
 
 /* A word of a record that is an array: its place and size in the record. */
@@ -265,8 +259,10 @@ struct revoff_link {
 	revoff_u64 requests; /* [H] struct revoff_request[ports] */
 	revoff_u64 replies;  /* [H] struct revoff_reply[ports] */
 	revoff_u64 bells;    /* [H] u8[ports]: low byte of the number */
-	revoff_u64 states;   /* [H] u32[ports]: last number | taken << 31 */
-	revoff_u64 slots;    /* [H] nslots * REVOFF_SLOT_BYTES */
+	revoff_u64
+		states; /* [H] address of u64[ports]: last number | taken << 31 |
+				when the first look at a reply pays << 32 */
+	revoff_u64 slots;	/* [H] nslots * REVOFF_SLOT_BYTES */
 	revoff_u64 slot_states; /* [H] u32[nslots]: 1 taken */
 	revoff_u32 nports;	/* [H] */
 	revoff_u32 nslots;	/* [H] */
@@ -278,7 +274,7 @@ struct revoff_link {
 			       records << 32 | heads */
 	revoff_u64 seen;    /* [H] device memory: u64, a copy of done; u32,
 			       1 while somebody asks the host for it */
-	revoff_u32 nheads;   /* [H] */
+	revoff_u32 nheads;  /* [H] */
 	revoff_u32 nrecords; /* [H] */
 };
 /*
