@@ -50,24 +50,17 @@ __device__ inline void copy(void *to, const void *from, revoff_u64 n)
 		((char *)to)[i] = ((const char *)from)[i];
 }
 
-/* Byte by byte: no aliasing, no padding surprise. */
+/* A copy of memory: no aliasing, and a few moves where a loop of bytes is hundreds. */
 template <class Type_>
 __device__ inline void to_words(revoff_u64 *words, const Type_ &v)
 {
-	constexpr unsigned n = (sizeof(Type_) + 7) / 8;
-	REVOFF_UNROLL
-	for (unsigned k = 0; k < n; ++k)
-		words[k] = 0;
-	REVOFF_UNROLL
-	for (unsigned k = 0; k < sizeof(Type_); ++k)
-		((char *)words)[k] = ((const char *)&v)[k];
+	words[(sizeof(Type_) - 1) / 8] = 0;
+	memcpy(words, &v, sizeof(Type_));
 }
 template <class Type_>
 __device__ inline void from_words(Type_ &v, const revoff_u64 *words)
 {
-	REVOFF_UNROLL
-	for (unsigned k = 0; k < sizeof(Type_); ++k)
-		((char *)&v)[k] = ((const char *)words)[k];
+	memcpy(&v, words, sizeof(Type_));
 }
 
 /* The alignment of T as a kind word carries it. */
