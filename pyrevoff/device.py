@@ -19,7 +19,7 @@ _PLATFORMS = {"cuda": 0, "cpu": 1}
 _PLACEMENTS = {"pinned": 0, "managed": 1, "copy": 2}
 _LOCKS = {"device": 0, "mailbox": 1}
 _WAITS = {"adaptive": 0, "spin": 1, "patch": 2}
-_TRANSPORTS = ("mailbox",)
+_TRANSPORTS = {"ports": 0, "mailbox": 1}
 
 
 def _choice(value: str | None, variable: str, known: Sequence[str], default: str) -> str:
@@ -103,12 +103,18 @@ class Device:
         ``"cpu"``, ``"cpu:1"``, ``"cuda"`` or ``"cuda:1"``, numbered as the driver
         does under its visibility rules. Default: ``PYREVOFF_DEVICE``, else the
         first usable CUDA device, else the CPU device.
+    transport : str, optional
+        ``"ports"`` (many calls at a time) or ``"mailbox"`` (one at a time, libgomp's
+        protocol). Default: ``PYREVOFF_TRANSPORT``, else ports, or the mailbox where
+        one of the options below is asked for that only it has.
     placement : str, optional
         ``"pinned"`` (default), ``"managed"`` or ``"copy"``: where the mailbox lies.
+        Ports always lie in pinned memory.
     lock : str, optional
-        ``"device"`` (default) or ``"mailbox"``: where its lock lies.
+        ``"device"`` (default) or ``"mailbox"``: where the mailbox's lock lies.
     wait : str, optional
-        ``"adaptive"`` (default), ``"spin"`` or ``"patch"``: how the host waits.
+        ``"adaptive"`` (default), ``"spin"`` or ``"patch"`` (mailbox only): how the
+        host waits.
 
     Attributes
     ----------
@@ -124,7 +130,7 @@ class Device:
     UnsupportedError
         The device cannot have its mailbox there.
     ValueError
-        An option that does not exist.
+        An option that does not exist, or that ports do not have.
     """
 
     kind: str
@@ -142,18 +148,19 @@ class Device:
         cls,
         spec: str | Device | None = None,
         *,
+        transport: str | None = None,
         placement: str | None = None,
         lock: str | None = None,
         wait: str | None = None,
     ) -> Device:
         if isinstance(spec, Device):
             return spec
-        transport = _choice(None, "PYREVOFF_TRANSPORT", _TRANSPORTS, "mailbox")
         placement = _choice(placement, "PYREVOFF_PLACEMENT", list(_PLACEMENTS), "pinned")
         lock = _choice(lock, "PYREVOFF_LOCK", list(_LOCKS), "device")
         wait = _choice(wait, "PYREVOFF_WAIT", list(_WAITS), "adaptive")
+        transport = _transport(transport, placement, lock, wait)
         kind, ordinal = _parse(spec) if spec is not None else default_device()
-        key = (kind, ordinal, placement, lock, wait)
+        key = (kind, ordinal, transport, placement, lock, wait)
         with cls._guard:
             found = cls._opened.get(key)
             if found is None:
@@ -165,10 +172,14 @@ class Device:
         return found
 
     def __repr__(self) -> str:
-        return f"<pyrevoff.Device {self} mailbox {self.placement}>"
+        return f"<pyrevoff.Device {self} {self.describe()}>"
 
     def __str__(self) -> str:
         return f"{self.kind}:{self.ordinal}"
+
+    def describe(self) -> str:
+        """The transport, and where it lies: ``"ports"``, ``"mailbox copy"``."""
+        return "ports" if self.transport == "ports" else f"mailbox {self.placement}"
 
     def __reduce__(self) -> Any:
         raise TypeError("a Device belongs to its process and cannot be pickled")
@@ -183,8 +194,28 @@ class Device:
         return int(ffi.cast("uintptr_t", lib.revoff_device_context(self.handle)))
 
 
-def _open(kind: str, ordinal: int, placement: str, lock: str, wait: str) -> Any:
+def _transport(transport: str | None, placement: str, lock: str, wait: str) -> str:
+    """The transport that goes with the other options."""
+    asked = {"placement": placement, "lock": lock, "wait": wait}
+    only = {"placement": ("managed", "copy"), "lock": ("mailbox",), "wait": ("patch",)}
+    of_mailbox = [f"{n}={v!r}" for n, v in asked.items() if v in only[n]]
+    found = _choice(
+        transport,
+        "PYREVOFF_TRANSPORT",
+        list(_TRANSPORTS),
+        "mailbox" if of_mailbox else "ports",
+    )
+    if found == "ports" and of_mailbox:
+        raise ValueError(
+            f"transport='ports' does not go with {', '.join(of_mailbox)}, which only the "
+            "mailbox has: leave out one of them, or take transport='mailbox'"
+        )
+    return found
+
+
+def _open(kind: str, ordinal: int, transport: str, placement: str, lock: str, wait: str) -> Any:
     options = ffi.new("struct revoff_device_options *")
+    options.transport = _TRANSPORTS[transport]
     options.placement = _PLACEMENTS[placement]
     options.lock = _LOCKS[lock]
     options.wait = _WAITS[wait]

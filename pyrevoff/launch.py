@@ -33,6 +33,14 @@ GRACE_S = 2.0
 LATE_GRACE_S = 1.0
 
 
+def _open_calls(image: Any, s: Any) -> str:
+    """What waits for an answer, for a person."""
+    if image.device.transport == "mailbox":
+        return f"a call of {image.function_at(s.mailbox_fn)} is open" if s.mailbox_fn else "empty"
+    waiting = f"{s.open_ports} warps wait for an answer" if s.open_ports else "nobody waits"
+    return waiting + (f", {s.deferred} answers are owed by handlers" if s.deferred else "")
+
+
 @dataclass(frozen=True)
 class LaunchStats:
     """What a launch did.
@@ -183,9 +191,7 @@ class Launch:
         lines = [
             f"kernel {self.record.kernel} on {image.device}, "
             f"{time.monotonic() - self.started:.1f} s, {s.calls} calls served",
-            f"mailbox ({image.device.placement}): "
-            + (f"a call of {image.function_at(s.mailbox_fn)} is open" if s.mailbox_fn else "empty")
-            + f", abort word {s.abort}",
+            f"{image.device.describe()}: {_open_calls(image, s)}, abort word {s.abort}",
         ]
         if s.in_handler:
             lines.append(f"the handler of {image.function_name(s.handler_index)} runs:")

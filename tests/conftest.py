@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 PLACEMENTS = ("pinned", "managed", "copy")
+WAYS = ("ports", *(f"mailbox-{p}" for p in PLACEMENTS))
 
 
 def why_no_gpu() -> str | None:
@@ -23,13 +24,13 @@ def why_no_gpu() -> str | None:
 
 
 def variants() -> list[tuple[str, str]]:
-    """Each kind of device that is here, with each placement that it can have."""
-    found = [("cpu", placement) for placement in PLACEMENTS]
+    """Each kind of device that is here, with each transport that it can have."""
+    found = [("cpu", way) for way in WAYS]
     if why_no_gpu() is None:
         import pyrevoff as ro
 
         managed = ro.Device("cuda").info()["concurrent_managed_access"]
-        found += [("cuda", p) for p in PLACEMENTS if managed or p != "managed"]
+        found += [("cuda", w) for w in WAYS if managed or w != "mailbox-managed"]
     return found
 
 
@@ -38,12 +39,17 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     if "device" in metafunc.fixturenames:
         values = variants()
         if metafunc.definition.get_closest_marker("once"):
-            values = [v for v in values if v[1] == "pinned"]
+            values = [v for v in values if v[1] == "ports"]
+        if metafunc.definition.get_closest_marker("mailbox"):
+            values = [v for v in values if v[1] != "ports"]
         metafunc.parametrize("device", values, indirect=True, ids=["-".join(v) for v in values])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "once: on each kind of device in one placement only")
+    config.addinivalue_line(
+        "markers", "once: on each kind of device with its default transport only"
+    )
+    config.addinivalue_line("markers", "mailbox: about the mailbox, in each of its placements")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,11 +62,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def device(request: pytest.FixtureRequest):
-    """A device in each placement; marked `once`, in the default one only."""
+    """A device with each transport; marked `once`, with the default one only."""
     import pyrevoff as ro
 
-    kind, placement = request.param
-    return ro.Device(kind, placement=placement)
+    kind, way = request.param
+    transport, _, placement = way.partition("-")
+    return ro.Device(kind, transport=transport, placement=placement or None)
 
 
 @pytest.fixture

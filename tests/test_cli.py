@@ -18,7 +18,7 @@ def test_info(run_child):
     assert done.returncode == 0, done.stderr
     lines = dict(re.split(r"\s+", line, maxsplit=1) for line in done.stdout.splitlines())
     assert lines["pyrevoff"] == ro.__version__
-    assert "transport mailbox, placement" in lines["default"]
+    assert "transport ports, placement" in lines["default"]
     assert "usable" in lines["cpu:0"]
     assert {"python", "cffi", "numpy", "wire_abi", "ptx_version", "nvrtc", "nvcc"} <= set(lines)
 

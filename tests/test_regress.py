@@ -129,8 +129,11 @@ def test_v7_what_the_host_sees_has_system_scope() -> None:
     assert re.search(r"\batom\.exch\.\w+\.sys\.b32\b", text), "the mailbox's lock"
     assert re.search(r"\batom\.(sys\.add|add\.\w+\.sys)\.u32\b", text), "counting for the host"
     assert ".volatile" not in text
-    # 64-bit words are the mailbox's and the control word's: no smaller scope.
-    assert not re.search(r"\.(acquire|release|acq_rel|relaxed)\.(gpu|cta)\.[^\s]*64\b", text)
+    # 64-bit words are the host's too, but for a port's state in device memory, and
+    # units of a reply, which vouch for themselves and are then asked for again.
+    smaller = r"^.*\.(?:acquire|release|acq_rel|relaxed)\.(?:gpu|cta)\.[^\s]*64\b.*$"
+    found = {line.split()[0] for line in re.findall(smaller, text, re.MULTILINE)}
+    assert found <= {"st.relaxed.gpu.u64", "ld.relaxed.cta.v2.u64"}
 
 
 def test_v7_no_volatile_in_the_device_half() -> None:
@@ -191,7 +194,7 @@ def test_v18_only_the_interface_is_exported() -> None:
 
 def test_v20_requirements_are_stated_and_checked() -> None:
     """Device code refuses to be compiled below sm_70; the PTX says sm_75."""
-    device = code(CSRC / "include" / "revoff" / "device.h")
+    device = code(CSRC / "include" / "revoff" / "atomic.h")
     assert re.search(r"__CUDA_ARCH__ < 700\s*\n\s*#error", device)
     target = re.search(r"^\.target (sm_\d+)", PTX.read_text(encoding="utf-8"), re.MULTILINE)
     assert target

@@ -433,6 +433,9 @@ void launch_unregister(struct revoff_launch *launch);
 /* 1 ended, 0 runs, negative: the device failed. */
 int launch_ask_stream(struct revoff_launch *launch);
 
+/* wait.c: 1 ended, 0 time is up, negative failed */
+int launch_poll(struct revoff_launch *launch, uint64_t timeout_ns);
+
 /* orphan.c */
 int launch_hand_over(struct revoff_launch *launch);
 

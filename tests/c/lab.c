@@ -148,9 +148,14 @@ const char *lab_config_name(const struct revoff_device_options *o)
 	static const char *const places[] = { "pinned", "managed", "copy" };
 	static __thread char name[64];
 
-	snprintf(name, sizeof(name), "%s, lock in %s, %s", places[o->placement],
-		 o->lock ? "mailbox" : "device memory",
-		 o->no_packet ? "no packet" : "packet");
+	if (o->transport == REVOFF_TRANSPORT_PORTS)
+		snprintf(name, sizeof(name), "ports, %s",
+			 o->no_packet ? "no packet" : "packet");
+	else
+		snprintf(name, sizeof(name), "%s, lock in %s, %s",
+			 places[o->placement],
+			 o->lock ? "mailbox" : "device memory",
+			 o->no_packet ? "no packet" : "packet");
 	return name;
 }
 
@@ -158,10 +163,14 @@ void lab_each_config(lab_config_test *test)
 {
 	unsigned i;
 
-	for (i = 0; i < 12; ++i) {
+	/* Ports, then the mailbox in all its forms. */
+	for (i = 0; i < 14; ++i) {
+		unsigned m = i - 2;
 		struct revoff_device_options o = {
-			.placement = (int)(i / 4),
-			.lock = (int)(i / 2 % 2),
+			.transport = i < 2 ? REVOFF_TRANSPORT_PORTS
+					   : REVOFF_TRANSPORT_MAILBOX,
+			.placement = i < 2 ? 0 : (int)(m / 4),
+			.lock = i < 2 ? 0 : (int)(m / 2 % 2),
 			.no_packet = (int)(i % 2),
 		};
 

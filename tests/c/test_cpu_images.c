@@ -121,7 +121,7 @@ int main(void)
 	image = t_cpu_compile(source);
 	set_abi(image, 77);
 	t_check(load(image, log, 400) == CUDA_ERROR_INVALID_IMAGE);
-	t_check(strstr(log, "version 77") && strstr(log, "has 1"));
+	t_check(strstr(log, "version 77") && strstr(log, "has 2"));
 	free(image);
 	t_cpu_close();
 	return T_PASS;

@@ -16,6 +16,7 @@ int main(int argc, char **argv)
 	lab_begin(argc, argv);
 	for (i = 0; i < 4; ++i) {
 		struct revoff_device_options o = {
+			.transport = REVOFF_TRANSPORT_MAILBOX,
 			.placement = i / 2 ? REVOFF_PLACE_MANAGED
 					   : REVOFF_PLACE_PINNED,
 			.lock = i % 2,

@@ -196,7 +196,8 @@ int main(int argc, char **argv)
 	unsigned i;
 
 	lab_begin(argc, argv);
-	d = lab_open(NULL);
+	d = lab_open(&(struct revoff_device_options){
+		.transport = REVOFF_TRANSPORT_MAILBOX });
 	image = lab_load(d, "typed");
 	fn_echo = function(image, "echo");
 	fn_change = function(image, "change");

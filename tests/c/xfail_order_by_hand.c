@@ -9,7 +9,8 @@
 
 int main(int argc, char **argv)
 {
-	struct revoff_device_options o = { .placement = REVOFF_PLACE_PINNED };
+	struct revoff_device_options o = { .transport =
+						   REVOFF_TRANSPORT_MAILBOX };
 
 	lab_begin(argc, argv);
 	by_hand(&o, 1000, __ATOMIC_RELAXED);

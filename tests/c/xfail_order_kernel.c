@@ -23,7 +23,8 @@ int main(int argc, char **argv)
 	void *params[] = { &bad, &n };
 
 	lab_begin(argc, argv);
-	d = lab_open(NULL);
+	d = lab_open(&(struct revoff_device_options){
+		.transport = REVOFF_TRANSPORT_MAILBOX });
 	image = lab_load(d, "loose");
 	lab_bind(image, "next", next, NULL);
 	lab_ok(revoff_alloc(d, 8, &bad));

@@ -8,6 +8,7 @@
 
 #include <revoff/device.h>
 #include <revoff/signature.h>
+#include <revoff/values.h>
 
 namespace revoff
 {

@@ -7,17 +7,12 @@
 #ifndef REVOFF_PORTS_H
 #define REVOFF_PORTS_H
 
-#include <revoff/atomic.h>
+#include <revoff/image.h>
 
 namespace revoff
 {
 namespace wire
 {
-
-__device__ inline revoff_control *control();
-__device__ inline revoff_gate *gate();
-__device__ inline void enter(revoff_gate *g, unsigned ns);
-__device__ inline void leave(revoff_gate *g);
 
 /* ---- lanes that call together -------------------------------------------- */
 
