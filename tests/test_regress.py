@@ -167,7 +167,7 @@ def test_v17_each_wire_struct_is_declared_once() -> None:
         for name in structs:
             assert found.count(name) == (path.name == "protocol.h"), f"{name} in {path.name}"
     # Both sides include that header.
-    assert "<revoff/protocol.h>" in code(CSRC / "include" / "revoff" / "device.h")
+    assert "<revoff/protocol.h>" in code(CSRC / "include" / "revoff" / "image.h")
     assert "<revoff/protocol.h>" in code(CSRC / "host" / "internal.h")
 
 

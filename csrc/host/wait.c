@@ -27,7 +27,7 @@ struct waiter {
 	uint64_t end_ns;
 	unsigned turn;
 	unsigned sleep_ns;
-	int served; /* since the clock was read */
+	unsigned served; /* looks that found calls, since the clock was read */
 	int slack;  /* timer slack to restore, or -1 */
 };
 
@@ -81,6 +81,8 @@ static void relax(struct waiter *w, uint64_t now)
 
 /* Empty looks, some 50 ns each, before clock and stream are asked. */
 #define EMPTY_LOOKS 128
+/* And looks that found calls: a kernel that calls on and on has a limit too. */
+#define BUSY_LOOKS 64
 
 /* What there is to serve, over either transport: how much, or negative. */
 static int look_for_calls(struct revoff_launch *l)
@@ -109,6 +111,19 @@ static int last_posts(struct revoff_launch *l)
 	return rc < 0 ? rc : 1;
 }
 
+/* The time, also as that of the calls just served. */
+static uint64_t note_calls(struct waiter *w)
+{
+	uint64_t now = now_ns();
+
+	if (w->served) {
+		w->served = 0;
+		w->l->active_ns = now;
+		__atomic_store_n(&w->l->last_call_ns, now, __ATOMIC_RELAXED);
+	}
+	return now;
+}
+
 /*
  * Look for calls until the kernel has ended.  The stream is asked after an
  * empty look only: the kernel cannot end while a call is open.
@@ -131,12 +146,13 @@ static int poll(struct waiter *w)
 	if (__atomic_load_n(&l->left, __ATOMIC_RELAXED))
 		return REVOFF_EBUSY;
 	if (rc) {
-		w->served = 1;
 		w->sleep_ns = 0;
 		w->turn = 0;
 		if (patch)
 			patch_sleep(l);
-		return 0;
+		if (++w->served % BUSY_LOOKS)
+			return 0;
+		return note_calls(w) >= w->end_ns ? REVOFF_ETIMEOUT : 0;
 	}
 	/* Time and stream are asked now and then: each costs a look or more. */
 	if (++w->turn % (w->sleep_ns ? 4 : EMPTY_LOOKS) && !patch &&
@@ -150,12 +166,7 @@ static int poll(struct waiter *w)
 		if (rc)
 			return rc;
 	}
-	now = now_ns();
-	if (w->served) {
-		w->served = 0;
-		l->active_ns = now;
-		__atomic_store_n(&l->last_call_ns, now, __ATOMIC_RELAXED);
-	}
+	now = note_calls(w);
 	relax(w, now);
 	return now >= w->end_ns ? REVOFF_ETIMEOUT : 0;
 }
@@ -192,6 +203,7 @@ int launch_poll(struct revoff_launch *l, uint64_t timeout_ns)
 	while (!rc);
 	if (rc == 1)
 		rc = last_posts(l);
+	note_calls(&w);
 	if (w.slack >= 0)
 		prctl(PR_SET_TIMERSLACK, w.slack, 0, 0, 0);
 	return rc == REVOFF_ETIMEOUT ? 0 : rc;
