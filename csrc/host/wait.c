@@ -28,7 +28,7 @@ struct waiter {
 	unsigned turn;
 	unsigned sleep_ns;
 	unsigned served; /* looks that found calls, since the clock was read */
-	int slack;  /* timer slack to restore, or -1 */
+	int slack;	 /* timer slack to restore, or -1 */
 };
 
 /*

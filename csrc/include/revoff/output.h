@@ -176,8 +176,7 @@ template <class Tag_> __device__ inline bool stop_requested()
 #if defined(__CUDA_ARCH__)
 	asm volatile("" : : "l"(used));
 #else
-	static volatile const void *seen;
-	seen = used;
+	asm volatile("" : : "r"(used));
 #endif
 	const revoff_control *c = wire::control();
 	return c && wire::load_relaxed(&c->stop);
