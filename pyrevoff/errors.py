@@ -111,6 +111,55 @@ class CallError(RevoffError):
     """A call from a kernel could not be served."""
 
 
+class KernelAssertionError(RevoffError, AssertionError):
+    """A ``REVOFF_ASSERT`` of a kernel did not hold.
+
+    Attributes
+    ----------
+    condition : str
+        The source text of the condition.
+    message : str or None
+        As given to ``REVOFF_ASSERT``.
+    file : str
+    line : int
+        Where it stands.
+    kernel : str
+    block, thread : tuple of int
+        ``blockIdx`` and ``threadIdx`` of the thread, (x, y, z).
+    more : int
+        Further threads of the launch whose assertion failed.
+    """
+
+    def __init__(
+        self,
+        condition: str,
+        *,
+        message: str | None = None,
+        file: str = "",
+        line: int = 0,
+        kernel: str = "",
+        block: tuple[int, int, int] = (0, 0, 0),
+        thread: tuple[int, int, int] = (0, 0, 0),
+    ) -> None:
+        super().__init__(condition)
+        self.condition = condition
+        self.message = message
+        self.file = file
+        self.line = line
+        self.kernel = kernel
+        self.block = block
+        self.thread = thread
+        self.more = 0
+
+    def __str__(self) -> str:
+        text = (
+            f"{self.file}:{self.line}: kernel {self.kernel}, block {self.block}, "
+            f"thread {self.thread}: {self.condition} does not hold"
+        )
+        text += f": {self.message}" if self.message is not None else ""
+        return text + (f" (and in {self.more} threads more)" if self.more else "")
+
+
 class SignatureError(RevoffError, TypeError):
     """A signature, or a type that does not fit it."""
 

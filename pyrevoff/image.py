@@ -35,6 +35,7 @@ from .launch import (
     serve,
     stream_handle,
 )
+from .output import PREFIX, Output
 from .signature import Signature, parse
 
 _GOMP = 1
@@ -57,7 +58,7 @@ def _unload(handle: Any, _keep: Any) -> None:
     lib.revoff_image_unload(handle)
 
 
-class Image:
+class Image(Output):
     """Kernels and reverse functions, loaded on a device; made by `load_image`.
 
     A context manager; `close` may be called twice. It keeps its handlers alive.
@@ -97,9 +98,12 @@ class Image:
         for i in range(lib.revoff_image_function_count(handle)):
             check(lib.revoff_image_function(handle, i, out))
             self._add(out)
+        self._bound[-1] = self._bind_output(handle)
 
     def _add(self, function: Any) -> None:
         name = ffi.string(function.name).decode()
+        if name.startswith(PREFIX):
+            return  # pyrevoff's own: see output.py
         text = ffi.string(function.signature).decode()
         self.functions[name] = None if function.kind == _GOMP else parse(text)
 
@@ -181,7 +185,9 @@ class Image:
     # ---- handlers -----------------------------------------------------------
 
     def _index(self, name: str) -> int:
-        index = lib.revoff_image_find(self._open(), name.encode())
+        index = -1
+        if not name.startswith(PREFIX):
+            index = lib.revoff_image_find(self._open(), name.encode())
         if index < 0:
             known = ", ".join(f"{n} {s or ''}".strip() for n, s in self.functions.items())
             raise NotFoundError(

@@ -148,6 +148,7 @@ class Launch:
         self.started = time.monotonic()
         # When calls were first refused, and how many had been answered last.
         self.refusing: tuple[float, int] | None = None
+        record.image.launched(self)
         watchdog.add(self)
 
     def stats(self) -> Any:
@@ -182,6 +183,7 @@ class Launch:
         C uses its records again, so the handle is not to be used from here on.
         """
         watchdog.remove(self)
+        self.record.image.launched(None)
         return check(lib.revoff_launch_finish(self.handle)) == 1
 
     def describe(self) -> str:

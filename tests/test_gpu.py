@@ -67,16 +67,16 @@ def _map(x):
     return ro.tofrom(x)
 
 
+CONTAINERS = [
+    (["-ptx", "-arch=compute_75"], "ptx"),
+    (["-cubin", "-arch=native"], "cubin"),
+    (["-fatbin", "-arch=native"], "fatbin"),
+    (["-fatbin", "-arch=native", "-Xfatbin", "-compress-all"], "fatbin"),
+]
+
+
 @pytest.mark.parametrize("rdc", ["-rdc=true", "-rdc=false"])
-@pytest.mark.parametrize(
-    "options, suffix",
-    [
-        (["-ptx", "-arch=compute_75"], "ptx"),
-        (["-cubin", "-arch=native"], "cubin"),
-        (["-fatbin", "-arch=native"], "fatbin"),
-        (["-fatbin", "-arch=native", "-Xfatbin", "-compress-all"], "fatbin"),
-    ],
-)
+@pytest.mark.parametrize("options, suffix", CONTAINERS)
 def test_every_container_is_served(tmp_path, options, suffix, rdc):
     import pyrevoff as ro
 
@@ -85,6 +85,28 @@ def test_every_container_is_served(tmp_path, options, suffix, rdc):
     data = nvcc(tmp_path, SOURCE, rdc, *options, suffix=suffix)
     with ro.load_image(data, device="cuda") as image:
         check_scale(image)
+
+
+@pytest.mark.parametrize("rdc", ["-rdc=true", "-rdc=false"])
+@pytest.mark.parametrize("options, suffix", CONTAINERS)
+def test_every_container_prints(tmp_path, options, suffix, rdc):
+    import pyrevoff as ro
+
+    source = r"""
+#include <pyrevoff.h>
+extern "C" __global__ void say(int x) {
+    revoff::print("x is {}", x);
+    revoff::printf("%d\n", x);
+    revoff::progress(x, 9);
+    REVOFF_ASSERT(x < 9);
+}"""
+    lines, seen = [], []
+    with ro.load_image(nvcc(tmp_path, source, rdc, *options, suffix=suffix)) as image:
+        image.output, image.progress = lines.append, lambda *how_far: seen.append(how_far)
+        image.run("say", np.int32(5), grid=1, block=1, timeout=30)
+        assert lines == ["x is 5\n", "5\n"] and seen == [(5, 9)]
+        with pytest.raises(ro.KernelAssertionError, match="x < 9"):
+            image.run("say", np.int32(9), grid=1, block=1, timeout=30)
 
 
 def test_code_made_for_libgomp_links_against_the_device_library(tmp_path):

@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-#include <ctype.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "internal.h"
 
-#define LOG_BYTES     16384
-#define QUIET_NS      10000000000ull
-#define MAX_FUNCTIONS 4096
-#define ADOPT_ROOM    64
+#define LOG_BYTES 16384
+#define QUIET_NS  10000000000ull
 
 /* ---- loading ------------------------------------------------------------ */
 
@@ -143,11 +140,9 @@ static int check_inputs(const struct revoff_input *inputs, unsigned ninputs)
 	return 0;
 }
 
-/* ---- reverse functions --------------------------------------------------- */
-
 /* 1 if the image has the variable, 0 if not, negative if nobody knows. */
-static int global(struct revoff_image *image, const char *name,
-		  CUdeviceptr *address, size_t *size)
+int image_global(struct revoff_image *image, const char *name,
+		 CUdeviceptr *address, size_t *size)
 {
 	CUresult r;
 
@@ -161,213 +156,6 @@ static int global(struct revoff_image *image, const char *name,
 		 : 1;
 }
 
-static int add_function(struct revoff_image *image, uint64_t fn, int kind,
-			const char *name, const char *signature)
-{
-	struct function *f;
-
-	if (image->nfunctions == MAX_FUNCTIONS)
-		return fail(REVOFF_EIMAGE, "more than %d reverse functions",
-			    MAX_FUNCTIONS);
-	if (image->nfunctions == image->mfunctions) {
-		unsigned m = 2 * image->mfunctions + ADOPT_ROOM;
-
-		f = realloc(image->functions, m * sizeof(*f));
-		if (!f)
-			return fail(REVOFF_ENOMEM, "out of host memory");
-		image->functions = f;
-		image->mfunctions = m;
-	}
-	f = image->functions;
-	f += image->nfunctions;
-	memset(f, 0, sizeof(*f));
-	f->fn = fn;
-	f->kind = kind;
-	if (kind == REVOFF_FUNCTION_TYPED) {
-		int rc = signature_parse(signature, &f->shape);
-
-		if (rc)
-			return rc;
-	}
-	f->name = strdup(name);
-	f->signature = strdup(signature);
-	if (!f->name || !f->signature) {
-		free(f->name);
-		free(f->signature);
-		return fail(REVOFF_ENOMEM, "out of host memory");
-	}
-	__atomic_store_n(&image->nfunctions, image->nfunctions + 1,
-			 __ATOMIC_RELEASE);
-	return 0;
-}
-
-int image_find_fn(struct revoff_image *image, uint64_t fn)
-{
-	unsigned i;
-
-	for (i = 0; i < image->nfunctions; ++i)
-		if (image->functions[i].fn == fn)
-			return (int)i;
-	return -1;
-}
-
-static int add_typed(struct revoff_image *image, uint64_t fn,
-		     const struct revoff_descriptor *d)
-{
-	if (d->magic != REVOFF_DESCRIPTOR_MAGIC ||
-	    memchr(d->name, 0, sizeof(d->name)) == NULL ||
-	    memchr(d->signature, 0, sizeof(d->signature)) == NULL)
-		return fail(REVOFF_EIMAGE,
-			    "the image's reverse function at 0x%llx has a "
-			    "damaged descriptor",
-			    (unsigned long long)fn);
-	if (d->abi != REVOFF_ABI_VERSION)
-		return fail(REVOFF_EABI,
-			    "reverse function %s was compiled with wire "
-			    "version %u, this library speaks %u: compile the "
-			    "kernel again with the installed pyrevoff.h",
-			    d->name, d->abi, REVOFF_ABI_VERSION);
-	return add_function(image, fn, REVOFF_FUNCTION_TYPED, d->name,
-			    d->signature);
-}
-
-/* Names in the image's bytes that begin with the prefix of descriptors. */
-static int scan(struct revoff_image *image, const char *data, size_t size)
-{
-	static const char prefix[] = REVOFF_FN_PREFIX;
-	const size_t n = sizeof(prefix) - 1;
-	const char *at = data, *end = data + size;
-	struct revoff_descriptor *d = malloc(sizeof(*d));
-	int rc = 0;
-
-	if (!d)
-		return fail(REVOFF_ENOMEM, "out of host memory");
-	while (!rc && (at = memmem(at, (size_t)(end - at), prefix, n))) {
-		char name[REVOFF_NAME_MAX + sizeof(prefix)];
-		CUdeviceptr fn;
-		size_t k = 0, bytes;
-
-		while (at + k < end && k < sizeof(name) - 1 &&
-		       (isalnum((unsigned char)at[k]) || at[k] == '_')) {
-			name[k] = at[k];
-			++k;
-		}
-		name[k] = 0;
-		at += n;
-		rc = global(image, name, &fn, &bytes);
-		if (rc <= 0)
-			continue;
-		rc = 0;
-		if (bytes != sizeof(*d) || image_find_fn(image, fn) >= 0)
-			continue;
-		rc = device_read(image->device, d, fn, sizeof(*d));
-		if (!rc)
-			rc = add_typed(image, fn, d);
-	}
-	free(d);
-	return rc;
-}
-
-/* Its contents may be compressed, so that scan sees no names. */
-static int is_fatbin(const struct revoff_input *in)
-{
-	static const uint32_t magic = 0xba55ed50u;
-
-	return in->size >= sizeof(magic) &&
-	       !memcmp(in->data, &magic, sizeof(magic));
-}
-
-static int adopt_name(struct revoff_image *image, const char *name)
-{
-	char symbol[REVOFF_NAME_MAX + sizeof(REVOFF_FN_PREFIX)];
-	struct revoff_descriptor d;
-	CUdeviceptr fn;
-	size_t bytes;
-
-	snprintf(symbol, sizeof(symbol), "%s%s", REVOFF_FN_PREFIX, name);
-	/* Others read the table meanwhile, so it must not move. */
-	if (image->nfunctions == image->mfunctions ||
-	    global(image, symbol, &fn, &bytes) <= 0 || bytes != sizeof(d) ||
-	    device_read(image->device, &d, fn, sizeof(d)) ||
-	    add_typed(image, fn, &d))
-		return -1;
-	return (int)image->nfunctions - 1;
-}
-
-REVOFF_API int revoff_image_find(struct revoff_image *image, const char *name)
-{
-	unsigned i;
-	int rc;
-
-	for (i = 0; i < image->nfunctions; ++i)
-		if (!strcmp(image->functions[i].name, name))
-			return (int)i;
-	rc = device_enter(image->device, 0, "look up a function");
-	if (rc)
-		return rc;
-	rc = image->opaque && strlen(name) < REVOFF_NAME_MAX
-		     ? adopt_name(image, name)
-		     : -1;
-	device_leave(image->device);
-	return rc >= 0 ? rc
-		       : fail(REVOFF_ENOTFOUND,
-			      "the image has no reverse function named %s",
-			      name);
-}
-
-/*
- * A call names a function that was not found by scan (a compressed fatbin):
- * look at what lies there, and take it if this image confirms the address.
- */
-int image_adopt(struct revoff_image *image, uint64_t fn)
-{
-	struct revoff_descriptor d;
-	int index;
-
-	/* Elsewhere scan has seen all there are. */
-	if (!image->opaque)
-		return -1;
-	if (device_read(image->device, &d, fn, sizeof(d)) ||
-	    d.magic != REVOFF_DESCRIPTOR_MAGIC ||
-	    !memchr(d.name, 0, sizeof(d.name)))
-		return -1;
-	index = adopt_name(image, d.name);
-	return index >= 0 && image->functions[index].fn == fn ? index : -1;
-}
-
-/*
- * libgomp's table: one device address per function, 0 for kernels.  A table
- * that holds only zeros is dropped, so that such an image costs nothing.
- */
-static int read_table(struct revoff_image *image,
-		      const struct revoff_image_options *options)
-{
-	unsigned n = options ? options->nfunction_names : 0, i;
-	CUdeviceptr at;
-	size_t bytes;
-	uint64_t *table;
-	int rc;
-
-	rc = n ? global(image, REVOFF_SYM_TABLE, &at, &bytes) : 0;
-	if (rc <= 0)
-		return rc;
-	if (n > MAX_FUNCTIONS || bytes != n * sizeof(*table))
-		return fail(REVOFF_EIMAGE,
-			    "the image's function table has %zu bytes, %u "
-			    "functions were named (8 bytes each)",
-			    bytes, n);
-	table = calloc(n, sizeof(*table));
-	if (!table)
-		return fail(REVOFF_ENOMEM, "out of host memory");
-	rc = device_read(image->device, table, at, bytes);
-	for (i = 0; i < n && !rc; ++i)
-		if (table[i])
-			rc = add_function(image, table[i], REVOFF_FUNCTION_GOMP,
-					  options->function_names[i], "");
-	free(table);
-	return rc;
-}
-
 /* ---- connecting ---------------------------------------------------------- */
 
 static int check_abi(struct revoff_image *image, CUdeviceptr *at)
@@ -376,7 +164,7 @@ static int check_abi(struct revoff_image *image, CUdeviceptr *at)
 	size_t bytes;
 	int rc;
 
-	rc = global(image, REVOFF_SYM_LINK, at, &bytes);
+	rc = image_global(image, REVOFF_SYM_LINK, at, &bytes);
 	if (rc <= 0)
 		return rc;
 	image->has_link = 1;
@@ -434,7 +222,7 @@ static int connect(struct revoff_image *image, CUdeviceptr link_at,
 	uint64_t mailbox = d->mailbox.address;
 	CUdeviceptr at;
 	size_t bytes;
-	int has_var = global(image, REVOFF_SYM_MAILBOX, &at, &bytes);
+	int has_var = image_global(image, REVOFF_SYM_MAILBOX, &at, &bytes);
 	int rc = 0;
 
 	if (has_var < 0)
@@ -484,7 +272,7 @@ static int connect(struct revoff_image *image, CUdeviceptr link_at,
 	if (!rc && image->connected)
 		rc = device_write(d, at, &mailbox, sizeof(mailbox));
 	if (!rc)
-		rc = global(image, REVOFF_SYM_ICVS, &at, &bytes);
+		rc = image_global(image, REVOFF_SYM_ICVS, &at, &bytes);
 	if (rc > 0)
 		rc = bytes == sizeof(icvs)
 			     ? device_write(d, at, &icvs, sizeof(icvs))
@@ -500,10 +288,7 @@ static int load(struct revoff_image *image, const struct revoff_input *inputs,
 	unsigned i;
 	int rc;
 
-	/* Room for functions found later; see image_adopt. */
-	image->functions = calloc(ADOPT_ROOM, sizeof(*image->functions));
-	image->mfunctions = image->functions ? ADOPT_ROOM : 0;
-	if (!log || !image->functions) {
+	if (!log || functions_room(image)) {
 		free(log);
 		return fail(REVOFF_ENOMEM, "out of host memory");
 	}
@@ -517,11 +302,10 @@ static int load(struct revoff_image *image, const struct revoff_input *inputs,
 	if (!rc)
 		rc = check_abi(image, &link_at);
 	for (i = 0; i < ninputs && !rc; ++i) {
-		rc = scan(image, inputs[i].data, inputs[i].size);
-		image->opaque |= is_fatbin(&inputs[i]);
+		rc = functions_scan(image, &inputs[i]);
 	}
 	if (!rc)
-		rc = read_table(image, options);
+		rc = functions_table(image, options);
 	return rc ? rc : connect(image, link_at, options);
 }
 
@@ -575,7 +359,6 @@ REVOFF_API int revoff_image_load(struct revoff_device *device,
 void image_destroy(struct revoff_image *image)
 {
 	struct revoff_device *d = image->device;
-	unsigned i;
 
 	while (image->kernels) {
 		struct revoff_kernel *k = image->kernels;
@@ -591,11 +374,7 @@ void image_destroy(struct revoff_image *image)
 	if (image->control_index >= 0)
 		d->control_used[image->control_index] = 0;
 	ports_give(image);
-	for (i = 0; i < image->nfunctions; ++i) {
-		free(image->functions[i].name);
-		free(image->functions[i].signature);
-	}
-	free(image->functions);
+	functions_free(image);
 	free(image);
 }
 
@@ -649,7 +428,7 @@ REVOFF_API int revoff_image_symbol(struct revoff_image *image, const char *name,
 
 	if (rc)
 		return rc;
-	rc = global(image, name, &at, size);
+	rc = image_global(image, name, &at, size);
 	device_leave(image->device);
 	*address = at;
 	if (!rc)
@@ -658,34 +437,4 @@ REVOFF_API int revoff_image_symbol(struct revoff_image *image, const char *name,
 			    "extern \"C\")",
 			    name);
 	return rc < 0 ? rc : 0;
-}
-
-REVOFF_API unsigned revoff_image_function_count(struct revoff_image *image)
-{
-	return image->nfunctions;
-}
-
-REVOFF_API int revoff_image_function(struct revoff_image *image, unsigned index,
-				     struct revoff_function *function)
-{
-	if (index >= image->nfunctions)
-		return fail(REVOFF_ENOTFOUND, "no reverse function %u", index);
-	function->fn = image->functions[index].fn;
-	function->kind = image->functions[index].kind;
-	function->name = image->functions[index].name;
-	function->signature = image->functions[index].signature;
-	return 0;
-}
-
-REVOFF_API int revoff_image_bind(struct revoff_image *image, unsigned index,
-				 revoff_handler *handler, void *user)
-{
-	if (index >= image->nfunctions)
-		return fail(REVOFF_ENOTFOUND, "no reverse function %u", index);
-	/* A launch samples the table under the same lock. */
-	pthread_mutex_lock(&image->device->lock);
-	image->functions[index].bound =
-		(struct bound){ handler, NULL, user, 0 };
-	pthread_mutex_unlock(&image->device->lock);
-	return 0;
 }

@@ -312,9 +312,19 @@ int present_begins_in(struct revoff_device *device, uint64_t address,
 		      uint64_t size);
 
 /* image.c */
+int image_global(struct revoff_image *image, const char *name,
+		 CUdeviceptr *address, size_t *size);
+void image_destroy(struct revoff_image *image);
+
+/* functions.c */
+int functions_room(struct revoff_image *image);
+void functions_free(struct revoff_image *image);
+int functions_scan(struct revoff_image *image, const struct revoff_input *in);
+int functions_table(struct revoff_image *image,
+		    const struct revoff_image_options *options);
+int function_is_builtin(const char *name);
 int image_find_fn(struct revoff_image *image, uint64_t fn);
 int image_adopt(struct revoff_image *image, uint64_t fn);
-void image_destroy(struct revoff_image *image);
 
 /* mailbox.c */
 int mailbox_open(struct revoff_device *device);

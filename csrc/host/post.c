@@ -68,11 +68,6 @@ static void give_room(struct ports *p, uint64_t next)
 	__atomic_store_n(p->done, next, __ATOMIC_RELEASE);
 }
 
-static int is_builtin(const struct function *f)
-{
-	return !strncmp(f->name, "revoff::", 8);
-}
-
 /* One record to the handler for single calls; 0 if the launch was handed over. */
 static int serve_record(struct revoff_launch *l, int index,
 			const struct revoff_post *h, unsigned lane,
@@ -223,8 +218,9 @@ int posts_serve(struct revoff_launch *l)
 		uint64_t before = at;
 
 		at = d.end;
-		if (index >= 0 && (!launch_given_up(l) ||
-				   is_builtin(&l->image->functions[index]))) {
+		if (index >= 0 &&
+		    (!launch_given_up(l) ||
+		     function_is_builtin(l->image->functions[index].name))) {
 			if ((unsigned)index < l->nbound &&
 			    l->bound[index].batch) {
 				at = before;
