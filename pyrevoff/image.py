@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import threading
 import time
 import weakref
 from collections.abc import Iterator, Sequence
@@ -15,6 +14,7 @@ import numpy as np
 
 from ._lib import ffi, lib
 from .arguments import FLOAT, INTEGER, OTHER, POINTER, pack
+from .binding import Binding
 from .device import Device, DeviceArray
 from .errors import (
     ClosedError,
@@ -25,7 +25,7 @@ from .errors import (
     ReentrancyError,
     check,
 )
-from .handlers import Bound, check_arity, finite_seconds, parse_dtypes
+from .handlers import finite_seconds
 from .launch import (
     Launch,
     LaunchStats,
@@ -35,10 +35,8 @@ from .launch import (
     serve,
     stream_handle,
 )
-from .output import PREFIX, Output
-from .signature import Signature, parse
+from .output import Output
 
-_GOMP = 1
 # By C's REVOFF_PARAM_*.
 _CLASSES: tuple[str, ...] = (OTHER, INTEGER, FLOAT, POINTER)
 
@@ -58,7 +56,7 @@ def _unload(handle: Any, _keep: Any) -> None:
     lib.revoff_image_unload(handle)
 
 
-class Image(Output):
+class Image(Binding, Output):
     """Kernels and reverse functions, loaded on a device; made by `load_image`.
 
     A context manager; `close` may be called twice. It keeps its handlers alive.
@@ -81,31 +79,17 @@ class Image(Output):
         classes: dict[str, list[str]],
         listed: Sequence[str] = (),
     ) -> None:
+        super().__init__()
         self.device = device
         self.name = name
-        self.functions: dict[str, Signature | None] = {}
         self._handle = handle
         self._classes = classes
         self._listed = listed
         self._kernels: dict[str, tuple[Any, list[int] | None]] = {}
-        self._bound: dict[int, Any] = {}
-        # One launch at a time: see docs/concepts.md, "Launch".
-        self._turn = threading.Lock()
-        self._retired: list[Any] = []
         self._finalizer = weakref.finalize(self, _unload, handle, self._bound)
         self._finalizer.atexit = False
-        out = ffi.new("struct revoff_function *")
-        for i in range(lib.revoff_image_function_count(handle)):
-            check(lib.revoff_image_function(handle, i, out))
-            self._add(out)
+        self._list_functions()
         self._bound[-1] = self._bind_output(handle)
-
-    def _add(self, function: Any) -> None:
-        name = ffi.string(function.name).decode()
-        if name.startswith(PREFIX):
-            return  # pyrevoff's own: see output.py
-        text = ffi.string(function.signature).decode()
-        self.functions[name] = None if function.kind == _GOMP else parse(text)
 
     def __repr__(self) -> str:
         state = "" if self._finalizer.alive else ", closed"
@@ -166,133 +150,6 @@ class Image(Output):
         self._finalizer.detach()
         self._bound.clear()
         self._retired.clear()
-
-    def function_name(self, index: int) -> str:
-        """Name of a reverse function by its index in the C image."""
-        out = ffi.new("struct revoff_function *")
-        if lib.revoff_image_function(self._handle, index, out):
-            return f"function {index}"
-        return str(ffi.string(out.name).decode())
-
-    def function_at(self, address: int) -> str:
-        """Name of a reverse function by its device address, or the address."""
-        out = ffi.new("struct revoff_function *")
-        for i in range(lib.revoff_image_function_count(self._handle)):
-            if not lib.revoff_image_function(self._handle, i, out) and out.fn == address:
-                return str(ffi.string(out.name).decode())
-        return f"0x{address:x}"
-
-    # ---- handlers -----------------------------------------------------------
-
-    def _index(self, name: str) -> int:
-        index = -1
-        if not name.startswith(PREFIX):
-            index = lib.revoff_image_find(self._open(), name.encode())
-        if index < 0:
-            known = ", ".join(f"{n} {s or ''}".strip() for n, s in self.functions.items())
-            raise NotFoundError(
-                f"image {self.name} has no reverse function {name!r}; it has {known or 'none'}"
-            )
-        if name not in self.functions:
-            out = ffi.new("struct revoff_function *")
-            check(lib.revoff_image_function(self._handle, index, out))
-            self._add(out)
-        return int(index)
-
-    def _bind(self, index: int, function: Any, user: Any, keep: Any) -> None:
-        check(lib.revoff_image_bind(self._open(), index, function, user))
-        # A launch under way still calls the old one: it must live until then.
-        if index in self._bound and self._turn.locked():
-            self._retired.append(self._bound[index])
-        self._bound[index] = keep
-
-    def handler(
-        self,
-        name: str,
-        function: Any = None,
-        *,
-        user: Any = None,
-        dtypes: dict[int, Any] | None = None,
-    ) -> Any:
-        """Bind a host function to a reverse function of the image.
-
-        Parameters
-        ----------
-        name : str
-            As given to ``REVOFF_FUNCTION``.
-        function : callable, or C function pointer
-            Left out: use as a decorator. A C function of type
-            ``revoff_handler`` is given as a cffi pointer or an int address.
-        user : cffi pointer or int, optional
-            Second argument of a C function.
-        dtypes : dict of int to data-type, optional
-            Better types for arguments (by index) that the image only knows as
-            raw structs; same size.
-
-        Returns
-        -------
-        callable
-            `function`, so that it can decorate.
-
-        Raises
-        ------
-        NotFoundError
-            The image has no such function; the text lists what it has.
-        TypeError
-            Not callable.
-        SignatureError
-            It cannot take the function's arguments.
-
-        Notes
-        -----
-        Takes effect for launches that start later. The image keeps `function`
-        alive. See docs/handlers.md for what it may do.
-        """
-        if function is None:
-            return lambda f: self.handler(name, f, user=user, dtypes=dtypes)
-        index = self._index(name)
-        signature = self.functions[name]
-        if isinstance(function, (int, ffi.CData)):
-            if dtypes is not None:
-                raise TypeError("dtypes are for Python handlers")
-            # The first page is mapped nowhere: no number there is an address.
-            if isinstance(function, int) and 0 < function < 4096:
-                raise TypeError(f"handler of {name}: {function} is no address of a C function")
-            pointer = ffi.cast("revoff_handler *", function)
-            if not pointer:
-                raise ValueError(f"handler of {name}: a NULL pointer; unhandle() unbinds")
-            handle = ffi.NULL if user is None else ffi.cast("void *", user)
-            self._bind(index, pointer, handle, (function, user))
-            return function
-        if not callable(function):
-            raise TypeError(f"handler of {name}: {function!r} is not callable")
-        if user is not None:
-            raise TypeError("user is for C handlers")
-        if signature is None:
-            from .gomp import Region
-
-            bound: Any = Region(name, function)
-        else:
-            check_arity(function, signature, name)
-            bound = Bound(name, signature, function, parse_dtypes(signature, dtypes, name))
-        user_pointer = ffi.new_handle(bound)
-        self._bind(index, lib.revoff_py_handler, user_pointer, (user_pointer, bound))
-        return function
-
-    def unhandle(self, name: str) -> None:
-        """Unbind, for launches that start later.
-
-        Raises
-        ------
-        NotFoundError
-            The image has no such function.
-        """
-        index = self._index(name)
-        check(lib.revoff_image_bind(self._open(), index, ffi.NULL, ffi.NULL))
-        if index in self._bound:
-            keep = self._bound.pop(index)
-            if self._turn.locked():
-                self._retired.append(keep)
 
     # ---- variables ----------------------------------------------------------
 
