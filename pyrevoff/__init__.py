@@ -5,6 +5,7 @@ from . import errors, gomp
 from ._paths import include_dir as _include_dir
 from ._version import __version__
 from .arguments import Mapped, alloc, from_, to, tofrom
+from .batch import BatchInfo, current_batch
 from .device import Device, DeviceArray, asarray, devices, empty, is_available, why_not
 from .errors import (
     AbiError,
@@ -44,6 +45,7 @@ def get_include() -> str:
 __all__ = [
     "AbiError",
     "ArchitectureError",
+    "BatchInfo",
     "CallError",
     "CallInfo",
     "ClosedError",
@@ -73,6 +75,7 @@ __all__ = [
     "__version__",
     "alloc",
     "asarray",
+    "current_batch",
     "current_call",
     "devices",
     "empty",

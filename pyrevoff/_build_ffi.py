@@ -63,6 +63,7 @@ def declarations(header: str, *, only_integers: bool = False) -> str:
 # REVOFF_EINVAL outside of it.
 _PYTHON_SIDE = """
 extern "Python" int revoff_py_handler(struct revoff_call *, void *);
+extern "Python" int revoff_py_batch_handler(struct revoff_batch *, void *);
 extern "Python" void revoff_py_target_rev(uint64_t fn_ptr, uint64_t mapnum,
         uint64_t devaddrs_ptr, uint64_t sizes_ptr, uint64_t kinds_ptr,
         int dev_num, void *token);

@@ -35,10 +35,10 @@ def _escaped(exception: Any, value: BaseException, traceback: Any) -> int:
     record = here.record
     if record is not None:
         record.failed(value)
-    return 1
+    return -1
 
 
-@ffi.def_extern(name="revoff_py_handler", error=1, onerror=_escaped)  # type: ignore[untyped-decorator]
+@ffi.def_extern(name="revoff_py_handler", error=-1, onerror=_escaped)  # type: ignore[untyped-decorator]
 def _handler(call: Any, user: Any) -> int:
     # Whoever waits for a launch has put its record here: calls come only
     # from within that wait. One look, since it costs as much as the rest.
@@ -48,12 +48,30 @@ def _handler(call: Any, user: Any) -> int:
         if record is not None:
             record.call = call
             record.bound = bound
-        bound(call)
-        return 0
+        # None, or REVOFF_LATER.
+        return bound(call) or 0
     except BaseException as error:
         if record is not None:
             record.failed(error)
-        return 1
+        return -1
+    finally:
+        if record is not None:
+            record.call = None
+
+
+@ffi.def_extern(name="revoff_py_batch_handler", error=-1, onerror=_escaped)  # type: ignore[untyped-decorator]
+def _batch_handler(batch: Any, user: Any) -> int:
+    record = here.record
+    try:
+        bound = ffi.from_handle(user)
+        if record is not None:
+            record.call = batch
+            record.bound = bound
+        return bound(batch) or 0
+    except BaseException as error:
+        if record is not None:
+            record.failed(error)
+        return -1
     finally:
         if record is not None:
             record.call = None

@@ -4,11 +4,14 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ._lib import ffi, lib
-from .errors import NotFoundError, check
-from .handlers import Bound, check_arity, parse_dtypes
+from .batch import BatchBound, check_most
+from .errors import NotFoundError, SignatureError, UnsupportedError, check
+from .futures import check_executor, submitting
+from .handlers import Bound, check_arity, parse_dtypes, typed_arguments
 from .output import PREFIX
 from .signature import Signature, parse
 
@@ -77,6 +80,9 @@ class Binding:
 
     def _bind(self, index: int, function: Any, user: Any, keep: Any) -> None:
         check(lib.revoff_image_bind(self._open(), index, function, user))
+        self._keep(index, keep)
+
+    def _keep(self, index: int, keep: Any) -> None:
         # A launch under way still calls the old one: it must live until then.
         if index in self._bound and self._turn.locked():
             self._retired.append(self._bound[index])
@@ -89,6 +95,10 @@ class Binding:
         *,
         user: Any = None,
         dtypes: dict[int, Any] | None = None,
+        batch: bool = False,
+        most: int | None = None,
+        copy: bool | None = None,
+        executor: Any = None,
     ) -> Any:
         """Bind a host function to a reverse function of the image.
 
@@ -104,6 +114,17 @@ class Binding:
         dtypes : dict of int to data-type, optional
             Better types for arguments (by index) that the image only knows as
             raw structs; same size.
+        batch : bool
+            True: `function` gets all calls that wait now, an array of each
+            argument (shape (n,), n at least 1), and returns an array or one value
+            for all. Any NumPy ufunc or SciPy function of arrays does.
+        most : int, optional
+            Calls in a batch at most, at least 32. Default: 32768.
+        copy : bool, optional
+            For batches of posts: False gives views of the ring, read-only, which
+            are valid only until the handler returns. Default: False for ufuncs.
+        executor : concurrent.futures.Executor, optional
+            `function` runs there, and other calls are served meanwhile.
 
         Returns
         -------
@@ -117,7 +138,9 @@ class Binding:
         TypeError
             Not callable.
         SignatureError
-            It cannot take the function's arguments.
+            It cannot take the function's arguments; or, with `batch`, one of them
+            is no value; or, with `executor`, an array would have to come back
+            from another process.
 
         Notes
         -----
@@ -125,12 +148,21 @@ class Binding:
         alive. See docs/handlers.md for what it may do.
         """
         if function is None:
-            return lambda f: self.handler(name, f, user=user, dtypes=dtypes)
+            return lambda f: self.handler(
+                name,
+                f,
+                user=user,
+                dtypes=dtypes,
+                batch=batch,
+                most=most,
+                copy=copy,
+                executor=executor,
+            )
         index = self._index(name)
         signature = self.functions[name]
         if isinstance(function, (int, ffi.CData)):
-            if dtypes is not None:
-                raise TypeError("dtypes are for Python handlers")
+            if dtypes is not None or batch or executor is not None:
+                raise TypeError("dtypes, batch and executor are for Python handlers")
             # The first page is mapped nowhere: no number there is an address.
             if isinstance(function, int) and 0 < function < 4096:
                 raise TypeError(f"handler of {name}: {function} is no address of a C function")
@@ -144,16 +176,63 @@ class Binding:
             raise TypeError(f"handler of {name}: {function!r} is not callable")
         if user is not None:
             raise TypeError("user is for C handlers")
+        if not batch and (most is not None or copy is not None):
+            raise TypeError("most and copy are for handlers with batch=True")
         if signature is None:
+            if batch or executor is not None:
+                raise TypeError(
+                    f"handler of {name}: batch and executor are for functions with a signature, "
+                    "not for libgomp's regions"
+                )
             from .gomp import Region
 
             bound: Any = Region(name, function)
         else:
-            check_arity(function, signature, name)
-            bound = Bound(name, signature, function, parse_dtypes(signature, dtypes, name))
+            bound = self._typed(name, signature, function, dtypes, batch, copy, executor)
         user_pointer = ffi.new_handle(bound)
-        self._bind(index, lib.revoff_py_handler, user_pointer, (user_pointer, bound))
+        if batch:
+            self._bind_batch(index, user_pointer, bound, check_most(most))
+        else:
+            self._bind(index, lib.revoff_py_handler, user_pointer, (user_pointer, bound))
         return function
+
+    def _typed(
+        self,
+        name: str,
+        signature: Signature,
+        function: Any,
+        dtypes: dict[int, Any] | None,
+        batch: bool,
+        copy: bool | None,
+        executor: Any,
+    ) -> Any:
+        check_arity(function, signature, name)
+        types = parse_dtypes(signature, dtypes, name)
+        submit = None
+        if executor is not None:
+            check_executor(executor, name)
+            back = [a.name for a in signature.arguments if a.map in ("from", "tofrom")]
+            if back and not isinstance(executor, ThreadPoolExecutor):
+                raise SignatureError(
+                    f"{name} {signature}: what an executor's function writes to {back[0]} comes "
+                    "back from threads of this process only: use a ThreadPoolExecutor, or return "
+                    "a future whose callback fills the array"
+                )
+            submit = submitting(function, executor)
+        if batch:
+            arguments = typed_arguments(signature, types, f"{name} {signature}")
+            return BatchBound(name, signature, function, arguments, copy, submit)
+        return Bound(name, signature, submit or function, types)
+
+    def _bind_batch(self, index: int, user: Any, bound: Any, most: int) -> None:
+        code = lib.revoff_image_bind_batch(
+            self._open(), index, lib.revoff_py_batch_handler, ffi.NULL, user, most
+        )
+        try:
+            check(code)
+        except UnsupportedError as error:
+            raise SignatureError(str(error)) from None
+        self._keep(index, (user, bound))
 
     def unhandle(self, name: str) -> None:
         """Unbind, for launches that start later.

@@ -22,10 +22,10 @@ import numpy as np
 from ._lib import ffi, lib
 from ._trampoline import here
 from .errors import RevoffError, SignatureError
+from .futures import Later, is_future, outcome
+from .results import Result, scalar_code
 from .signature import Argument, Signature
 
-_CODES = {"i": {1: "b", 2: "h", 4: "i", 8: "q"}, "u": {1: "B", 2: "H", 4: "I", 8: "Q"}}
-_FLOATS = {4: "f", 8: "d"}
 # Without the GIL a reference count does not tell whether a view survived.
 _COUNTS = getattr(sys, "_is_gil_enabled", lambda: True)()
 _WORD = struct.Struct("<Q")
@@ -41,12 +41,33 @@ def _count_of_one_name() -> int:
 _ONE_NAME = _count_of_one_name()
 
 
-def _scalar_code(dtype: np.dtype[Any]) -> str | None:
-    if dtype.kind in _CODES:
-        return _CODES[dtype.kind][dtype.itemsize]
-    if dtype.kind == "f":
-        return _FLOATS[dtype.itemsize]
-    return "?" if dtype.kind == "b" else None
+class Kept:
+    """A block of C's that arrays view: theirs, if they outlive the handler.
+
+    Parameters
+    ----------
+    column : cffi struct
+        A ``struct revoff_column``.
+    buffer : cffi buffer
+        What the arrays view. Nobody else may have a name for it.
+    """
+
+    __slots__ = ("buffer", "column")
+    counts = _COUNTS
+
+    def __init__(self, column: Any, buffer: Any) -> None:
+        self.column = column
+        self.buffer = buffer
+
+    @staticmethod
+    def settle(all_kept: list[Kept]) -> None:
+        """After the handler: give those blocks away whose views survived."""
+        while all_kept:
+            kept = all_kept.pop()
+            buffer, kept.buffer = kept.buffer, None
+            if sys.getrefcount(buffer) > _ONE_NAME:
+                kept.column.kept = 1
+                weakref.finalize(buffer, lib.revoff_block_free, kept.column.data).atexit = False
 
 
 @dataclass(frozen=True)
@@ -65,6 +86,8 @@ class CallInfo:
     block, thread : tuple of int
         ``blockIdx`` and ``threadIdx`` of the caller, (x, y, z); zeros for calls
         through libgomp's entry, which does not say.
+    posted : bool
+        True for a post: nobody waits for an answer.
     """
 
     function: str
@@ -73,6 +96,7 @@ class CallInfo:
     image: Any
     block: tuple[int, int, int]
     thread: tuple[int, int, int]
+    posted: bool = False
 
 
 def current_call() -> CallInfo:
@@ -91,6 +115,8 @@ def current_call() -> CallInfo:
     call = record.call if record is not None else None
     if call is None or record is None:
         raise RevoffError("current_call() works in a handler, in the thread that runs it")
+    if not hasattr(call, "nargs") or hasattr(call, "count"):
+        raise RevoffError("this handler answers many calls: use current_batch()")
     return CallInfo(
         record.image.function_name(call.index),
         record.kernel,
@@ -98,6 +124,7 @@ def current_call() -> CallInfo:
         record.image,
         tuple(call.block),
         tuple(call.thread),
+        call.posted > 0,
     )
 
 
@@ -109,6 +136,13 @@ def check_arity(function: Callable[..., Any], signature: Signature, name: str) -
     SignatureError
         The handler takes another number of positional arguments.
     """
+    if isinstance(function, np.ufunc):
+        if (function.nin, function.nout) != (len(signature.arguments), 1):
+            raise SignatureError(
+                f"handler {function!r} does not fit {name} {signature}: it takes "
+                f"{function.nin} arrays and gives {function.nout}"
+            )
+        return
     try:
         takes = inspect.signature(function)
     except (TypeError, ValueError):
@@ -119,144 +153,6 @@ def check_arity(function: Callable[..., Any], signature: Signature, name: str) -
         raise SignatureError(
             f"handler {function!r} does not fit {name} {signature}: {error}"
         ) from None
-
-
-def _describe(value: Any) -> str:
-    return f"{value!r:.60} of type {type(value).__name__}"
-
-
-def _scalar(value: Any, dtype: np.dtype[Any], wrong: Callable[..., TypeError]) -> Any:
-    """A Python number for a scalar of `dtype`; nothing is rounded to an integer."""
-    if isinstance(value, np.ndarray):
-        if value.ndim:
-            raise wrong(value, ": one value, not an array")
-        value = value[()]
-    if dtype.kind == "f":
-        if isinstance(value, (float, int, np.floating, np.integer, np.bool_)):
-            return float(value)
-        raise wrong(value)
-    if dtype.kind == "b":
-        if isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)):
-            return bool(value)
-        raise wrong(value)
-    if isinstance(value, np.bool_):
-        return int(value)
-    try:
-        return operator.index(value)
-    except TypeError:
-        raise wrong(value) from None
-
-
-def _fields(value: Any, dtype: np.dtype[Any], wrong: Callable[..., TypeError]) -> Any:
-    """A value that NumPy stores in `dtype` as it is.
-
-    NumPy itself would cut a float for an integer field, in silence.
-    """
-    if isinstance(value, (np.void, np.ndarray)) and value.dtype == dtype:
-        return value
-    if dtype.names:
-        if isinstance(value, dict):
-            if set(value) != set(dtype.names):
-                raise wrong(value, f": the fields are {', '.join(dtype.names)}")
-            value = tuple(value[name] for name in dtype.names)
-        if not isinstance(value, tuple) or len(value) != len(dtype.names):
-            raise wrong(value, ": a tuple, dict or structured scalar")
-        return tuple(_field(v, dtype[name], name, wrong) for v, name in zip(value, dtype.names))
-    raise wrong(value, f": bytes or a NumPy scalar of dtype {dtype}")
-
-
-def _field(value: Any, dtype: np.dtype[Any], name: str, wrong: Callable[..., TypeError]) -> Any:
-    def here(v: Any, why: str = "") -> TypeError:
-        return wrong(v, f" for field {name!r}{why}")
-
-    if dtype.subdtype is not None:
-        base, shape = dtype.subdtype
-        try:
-            array = np.asarray(value, None if base.kind != "V" else base)
-        except (TypeError, ValueError) as error:
-            raise here(value, f": {error}") from None
-        if array.shape != shape or not np.can_cast(array.dtype, base, "same_kind"):
-            raise here(value, f": {shape} values of {base}")
-        with np.errstate(over="ignore"):
-            stored = array.astype(base)
-        if base.kind in "iu" and not (array == stored).all():
-            raise OverflowError(f"field {name!r}")
-        if base.kind == "f" and (np.isinf(stored) & np.isfinite(array)).any():
-            raise OverflowError(f"field {name!r}")
-        return stored
-    if dtype.kind == "V":
-        return _fields(value, dtype, here)
-    number = _scalar(value, dtype, here)
-    if dtype.kind in "iu" and not np.iinfo(dtype).min <= number <= np.iinfo(dtype).max:
-        raise OverflowError(f"field {name!r}: {number}")
-    if dtype.kind == "f" and math.isfinite(number) and abs(number) > np.finfo(dtype).max:
-        raise OverflowError(f"field {name!r}: {number}")
-    return number
-
-
-class Result:
-    """Encoder of a reverse function's result.
-
-    Parameters
-    ----------
-    argument : Argument
-        Type of the result.
-    where : str
-        Name and signature of the function, for messages.
-    """
-
-    def __init__(self, argument: Argument, where: str) -> None:
-        assert argument.dtype is not None
-        self.argument = argument
-        self.dtype = argument.dtype
-        self.where = where
-        code = _scalar_code(self.dtype)
-        self.pack = struct.Struct(f"<{code}{8 - self.dtype.itemsize}x").pack if code else None
-        self.large = self.dtype.itemsize > 8
-
-    def wrong(self, value: Any, why: str = "") -> TypeError:
-        return TypeError(
-            f"the handler of {self.where} returned {_describe(value)}, "
-            f"{self.argument.name} is wanted{why}"
-        )
-
-    def scalar(self, value: Any) -> Any:
-        return _scalar(value, self.dtype, self.wrong)
-
-    def structure(self, value: Any) -> bytes:
-        dtype = self.dtype
-        if isinstance(value, (bytes, bytearray)) and not dtype.names:
-            if len(value) != dtype.itemsize:
-                raise self.wrong(value, f": {dtype.itemsize} bytes")
-            return bytes(value)
-        if isinstance(value, (np.void, np.ndarray)):
-            if value.dtype != dtype or np.ndim(value):
-                raise self.wrong(value, f", dtype {dtype}")
-            return value.tobytes()
-        out = np.zeros((), dtype)
-        out[()] = _fields(value, dtype, self.wrong)
-        return out.tobytes()
-
-    def encode(self, value: Any) -> bytes:
-        """Bytes of the result, at least 8.
-
-        Raises
-        ------
-        TypeError, OverflowError
-            The value does not fit; both name the function and the value.
-        """
-        try:
-            if not self.pack:
-                return self.structure(value).ljust(8, b"\0")
-            if type(value) is not float or self.dtype.kind != "f":
-                value = self.scalar(value)
-            return self.pack(value)
-        except (struct.error, OverflowError) as error:
-            field = f" ({error})" if not self.pack else ""
-            raise OverflowError(
-                f"the handler of {self.where} returned {_describe(value)}, which "
-                f"{self.argument.name} cannot hold{field}"
-            ) from None
 
 
 class _Array:
@@ -302,6 +198,29 @@ class _Array:
         weakref.finalize(buffer, lib.revoff_block_free, pointer).atexit = False
 
 
+def typed_arguments(
+    signature: Signature, dtypes: dict[int, np.dtype[Any]] | None, where: str
+) -> list[Argument]:
+    """The arguments of a signature, some with the better types of `dtypes`.
+
+    Raises
+    ------
+    SignatureError
+        A dtype of another size.
+    """
+    arguments = list(signature.arguments)
+    for i, dtype in (dtypes or {}).items():
+        old = arguments[i]
+        if old.dtype is None or dtype.itemsize != old.dtype.itemsize:
+            raise SignatureError(
+                f"{where}: argument {i} has "
+                f"{old.dtype.itemsize if old.dtype is not None else 'no'} bytes an element, "
+                f"dtype {dtype} has {dtype.itemsize}"
+            )
+        arguments[i] = Argument(dtype, old.map, old.name)
+    return arguments
+
+
 class Bound:
     """A Python handler, bound to a typed reverse function.
 
@@ -319,16 +238,8 @@ class Bound:
         self.signature = signature
         self.function = function
         self.where = f"{name} {signature}"
-        arguments = list(signature.arguments)
-        for i, dtype in (dtypes or {}).items():
-            old = arguments[i]
-            if old.dtype is None or dtype.itemsize != old.dtype.itemsize:
-                raise SignatureError(
-                    f"{self.where}: argument {i} has "
-                    f"{old.dtype.itemsize if old.dtype is not None else 'no'} bytes an element, "
-                    f"dtype {dtype} has {dtype.itemsize}"
-                )
-            arguments[i] = Argument(dtype, old.map, old.name)
+        arguments = typed_arguments(signature, dtypes, self.where)
+        self.later = Later(self.where)
         self.count = len(arguments)
         self.result = Result(signature.result, self.where) if signature.result else None
         self.nargs = self.count + bool(self.result and self.result.large)
@@ -336,7 +247,7 @@ class Bound:
         self.others: list[tuple[int, Callable[[Any, int], Any]]] = []
         self.arrays: list[_Array] = []
         for i, a in enumerate(arguments):
-            code = _scalar_code(a.dtype) if a.dtype is not None and not a.map else None
+            code = scalar_code(a.dtype) if a.dtype is not None and not a.map else None
             if code and a.dtype is not None:
                 codes.append(f"{code}{8 - a.dtype.itemsize}x")
                 continue
@@ -373,11 +284,13 @@ class Bound:
 
         return decode
 
-    def __call__(self, call: Any) -> None:
+    def __call__(self, call: Any) -> int:
         if call.nargs != self.nargs:
             raise SignatureError(
                 f"{self.where}: the kernel passed {call.nargs} items, {self.nargs} are expected"
             )
+        if call.later:
+            return self._resume(call)
         values: Any = ()
         if self.count:
             words = call.words
@@ -385,10 +298,15 @@ class Bound:
             if words != self.words:
                 self.words, self.buffer = words, ffi.buffer(words, 8 * self.count)
             values = self.unpack(self.buffer)
-        if self.simple:
-            result = self.function(*values)
-        else:
-            result = self._with_data(call, list(values))
+        if not self.simple:
+            return self._with_data(call, list(values))
+        result = self.function(*values)
+        if type(result) is not float and is_future(result, self.where):
+            return self._defer(call, result, [], [])
+        self._answer(call, result)
+        return 0
+
+    def _answer(self, call: Any, result: Any) -> None:
         if self.result:
             raw = self.result.encode(result)
             if self.result.large:
@@ -396,28 +314,58 @@ class Bound:
             else:
                 call.result = _WORD.unpack(raw)[0]
 
-    def _with_data(self, call: Any, values: list[Any]) -> Any:
+    def _with_data(self, call: Any, values: list[Any]) -> int:
         for i, decode in self.others:
             values[i] = decode(call, i)
-        buffers = []
+        buffers: list[Any] = []
+        deferred = False
         try:
             for a in self.arrays:
                 values[a.index], buffer = a.decode(call)
                 buffers.append(buffer)
+            buffer = None  # a name would count as a view that survived
             result = self.function(*values)
-            for a, buffer in zip(self.arrays, buffers):
-                if buffer is None:
-                    a.finish(call, values[a.index])
-            # The result may be a view of an argument: let it stand by itself.
-            if isinstance(result, np.ndarray):
-                result = result.copy()
-            return result
+            if is_future(result, self.where):
+                deferred = not call.posted
+                return self._defer(call, result, values, buffers)
+            self._finish(call, values, buffers, result)
+            del result
+            return 0
         finally:
-            values.clear()
-            for a in self.arrays[: len(buffers)]:
-                buffer = buffers.pop(0)
-                if buffer is not None and sys.getrefcount(buffer) > _ONE_NAME:
-                    a.release(call, buffer)
+            if not deferred:
+                self._release(call, values, buffers)
+
+    def _finish(self, call: Any, values: list[Any], buffers: list[Any], result: Any) -> None:
+        for a, buffer in zip(self.arrays, buffers):
+            if buffer is None:
+                a.finish(call, values[a.index])
+        self._answer(call, result)
+
+    def _release(self, call: Any, values: list[Any], buffers: list[Any]) -> None:
+        values.clear()
+        for a in self.arrays[: len(buffers)]:
+            buffer = buffers.pop(0)
+            if buffer is not None and sys.getrefcount(buffer) > _ONE_NAME:
+                a.release(call, buffer)
+
+    def _defer(self, call: Any, future: Any, values: list[Any], buffers: list[Any]) -> int:
+        if call.posted:
+            self.later.posted(future)
+            return 0
+        return self.later.defer(lib.revoff_call_later(call), future, (values, buffers))
+
+    def _resume(self, call: Any) -> int:
+        future, (values, buffers) = self.later.resume(call.later)
+        try:
+            if call.posted < 0:
+                future.cancel()
+            else:
+                self._finish(call, values, buffers, outcome(future, self.where))
+        finally:
+            # What still runs with the arrays keeps their memory.
+            del future
+            self._release(call, values, buffers)
+        return 0
 
 
 def parse_dtypes(signature: Signature, dtypes: Any, name: str) -> dict[int, np.dtype[Any]] | None:

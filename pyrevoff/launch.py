@@ -23,6 +23,7 @@ from ._lib import ffi, lib
 from ._log import log
 from .arguments import Packed
 from .errors import LaunchTimeout, RevoffError, check, from_record
+from .futures import finish_posted
 
 _ABORT_FAILED, _ABORT_SIGNAL, _ABORT_TIMEOUT = 1, 2, 3
 # Between two of these Python looks for signals.
@@ -57,6 +58,12 @@ class LaunchStats:
         Times that the host slept between looks.
     elapsed : float
         Seconds from the launch to the end of the kernel, host clock.
+    posts : int
+        Records of posts handled.
+    dropped : int
+        Records that ``try_post`` did not send, as the ring was full.
+    batches : int
+        Calls of batch handlers.
     """
 
     calls: int
@@ -64,6 +71,9 @@ class LaunchStats:
     polls: int
     sleeps: int
     elapsed: float
+    posts: int = 0
+    dropped: int = 0
+    batches: int = 0
 
 
 def dims(value: Any, what: str) -> tuple[int, int, int]:
@@ -104,13 +114,15 @@ def watchdog_seconds() -> float:
 class Record:
     """What Python knows of a launch while it is served."""
 
-    __slots__ = ("bound", "call", "error", "image", "kernel", "outer", "thread")
+    __slots__ = ("bound", "call", "error", "futures", "image", "kernel", "outer", "thread")
 
     def __init__(self, image: Any, kernel: str) -> None:
         self.image = image
         self.kernel = kernel
         self.error: BaseException | None = None
         self.thread = 0
+        # Of posts, with the names of their functions: run() waits for them.
+        self.futures: list[tuple[Any, str]] = []
         # Set by the trampoline while a handler runs.
         self.call: Any = None
         self.bound: Any = None
@@ -414,6 +426,9 @@ def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats
                 "not copied back. Look at the status of try_call, or at revoff::aborted()",
                 record.kernel,
             )
+    if problem is None and not late and record.futures:
+        left = deadline - time.monotonic()
+        finish_posted(record, None if timeout is None else max(0.0, left))
     raised, record.error = record.error, None
     if late:
         raise LaunchTimeout(late) from (raised or data_problem)
@@ -431,6 +446,9 @@ def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats
         int(stats.polls),
         int(stats.sleeps),
         stats.elapsed_ns * 1e-9,
+        int(stats.posts),
+        int(stats.dropped),
+        int(stats.batches),
     )
 
 

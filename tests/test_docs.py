@@ -8,7 +8,7 @@ import re
 import pytest
 from conftest import ROOT
 
-PAGES = ["api.md", "gomp.md", "output.md"]
+PAGES = ["api.md", "gomp.md", "handlers.md", "output.md"]
 
 
 def blocks(page: str) -> str:

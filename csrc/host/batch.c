@@ -130,37 +130,31 @@ static struct run *begin(struct revoff_launch *l, int index)
 	return r;
 }
 
-REVOFF_API void revoff_batch_caller(const struct revoff_batch *batch,
-				    unsigned i, uint32_t *block,
-				    uint32_t *thread)
+REVOFF_API void revoff_batch_callers(const struct revoff_batch *batch,
+				     uint32_t *block, uint32_t *thread)
 {
 	const struct run *r = batch->callers;
-	unsigned low = 0, high = r->nentries, skip, lane;
-	const struct entry *e;
+	unsigned k, lane;
 
-	memset(block, 0, 3 * sizeof(*block));
-	memset(thread, 0, 3 * sizeof(*thread));
+	memset(block, 0, 3 * sizeof(*block) * batch->count);
+	memset(thread, 0, 3 * sizeof(*thread) * batch->count);
 	if (r->single) {
 		memcpy(block, r->single->call.block, 3 * sizeof(*block));
 		memcpy(thread, r->single->call.thread, 3 * sizeof(*thread));
 		return;
 	}
-	if (i >= batch->count || !high)
-		return;
-	while (high - low > 1) {
-		unsigned middle = (low + high) / 2;
+	for (k = 0; k < r->nentries; ++k) {
+		const struct entry *e = &r->entries[k];
+		unsigned i = e->first;
 
-		if (r->entries[middle].first <= i)
-			low = middle;
-		else
-			high = middle;
+		for (lane = 0; lane < 32 && i < batch->count; ++lane) {
+			if (!(e->mask >> lane & 1))
+				continue;
+			caller_of(e->block_x, e->block_yz, e->thread, lane,
+				  block + 3 * i, thread + 3 * i);
+			++i;
+		}
 	}
-	e = &r->entries[low];
-	skip = i - e->first;
-	for (lane = 0; lane < 31; ++lane)
-		if (e->mask >> lane & 1 && !skip--)
-			break;
-	caller_of(e->block_x, e->block_yz, e->thread, lane, block, thread);
 }
 
 /* ---- gather and scatter -------------------------------------------------------- */
@@ -258,7 +252,8 @@ static int call_handler(struct revoff_launch *l, struct run *r, int *left)
 {
 	int rc;
 
-	__atomic_store_n(&l->batches, l->batches + 1, __ATOMIC_RELAXED);
+	if (!r->batch.later)
+		__atomic_store_n(&l->batches, l->batches + 1, __ATOMIC_RELAXED);
 	enter_handler(l);
 	rc = r->bound.batch(&r->batch, r->bound.user);
 	*left = leave_handler(l);
@@ -582,6 +577,7 @@ void batch_resume(struct revoff_launch *l, struct run *r, int ready)
 			for (i = 0; i < r->nentries; ++i)
 				scatter(r, &r->entries[i], 0, REVOFF_ABORTED);
 		}
+		let_go(r);
 		run_free(r);
 		return;
 	}

@@ -168,10 +168,13 @@ static void resume(struct revoff_launch *l, struct revoff_later *later,
 		if (!ready) {
 			s.call.posted = -1;
 			s.status = REVOFF_ABORTED;
-			enter_handler(l);
-			if (s.bound.handler)
+			if (s.bound.handler) {
+				enter_handler(l);
 				s.bound.handler(&s.call, s.bound.user);
-			s.left = leave_handler(l);
+				s.left = leave_handler(l);
+			} else {
+				batch_of_one(&s);
+			}
 		} else {
 			run_handler(&s);
 		}

@@ -166,6 +166,9 @@ void ports_reply(struct ports *p, unsigned port, unsigned rank, unsigned lanes,
 		 uint32_t seq, int status, const uint64_t *words,
 		 unsigned nwords)
 {
+	/* An answer that comes after those of ports_abandon would hide newer. */
+	if (seq != p->answered[port] + 1)
+		return;
 	put_lane(p->replies[port].word + rank, lanes, seq, status, words,
 		 nwords);
 	settle(p, port, seq, 1);
@@ -178,6 +181,8 @@ void ports_reply_all(struct ports *p, const struct request *r, unsigned port,
 	struct revoff_unit *u = p->replies[port].word;
 	unsigned i;
 
+	if (r->seq != p->answered[port] + 1)
+		return;
 	if (status == REVOFF_OK && r->lanes > 1) {
 		i = 0;
 #ifdef PAIRS

@@ -283,15 +283,16 @@ struct revoff_batch {
 	 */
 	unsigned done;
 	struct revoff_later *later; /* as in struct revoff_call */
-	const void *callers;	    /* for revoff_batch_caller */
+	const void *callers;	    /* for revoff_batch_callers */
 };
 typedef int revoff_batch_handler(struct revoff_batch *batch, void *user);
-/* blockIdx and threadIdx of the i-th call. */
-void revoff_batch_caller(const struct revoff_batch *batch, unsigned i,
-			 uint32_t *block, uint32_t *thread);
+/* blockIdx and threadIdx of all calls, count times 3 of each. */
+void revoff_batch_callers(const struct revoff_batch *batch, uint32_t *block,
+			  uint32_t *thread);
 /*
  * Bind for many calls at once; only functions whose arguments are values
- * (REVOFF_EUNSUPPORTED).  most: calls in a batch at most; 0: what fits.  With
+ * (REVOFF_EUNSUPPORTED).  most: calls in a batch at most, and at least 32, as
+ * the lanes of a warp stay together; 0: what fits in a core's cache.  With
  * single != NULL, that one is called where only one call waits.
  */
 int revoff_image_bind_batch(struct revoff_image *image, unsigned index,
