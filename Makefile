@@ -3,7 +3,7 @@
 #   make demo     install into .venv, let a kernel call Python
 #   make test     install what the tests need, run all that can run here
 #   make ptx      generate ptx/pyrevoff.ptx from csrc/device (nvcc 13.0)
-#   make bench    measure this machine into build/bench.json
+#   make bench    measure this machine into build/bench.json, and draw it
 #   make gpu      on a machine with a GPU: build in place with PYTHON, then the
 #                 tests on CUDA and the benchmark; needs no network
 #   make format   lay the sources out
@@ -41,6 +41,7 @@ bench:
 	@tools/prepare.sh bench
 	@mkdir -p build
 	@$(RUN) benchmarks/bench.py --out build/bench.json
+	@$(RUN) benchmarks/plot.py build/bench.json --to build
 
 ptx:
 	$(PYTHON) tools/make_ptx.py

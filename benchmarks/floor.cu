@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /*
- * The floors that pyrevoff is measured against, and C handlers to measure it
- * with.  A shared object, so that floor and product run in one process, on one
- * context, minutes apart at most.  Every spin has a limit in time.
+ * The floors that pyrevoff is measured against.  A shared object, so that floor
+ * and product run in one process, on one context, minutes apart at most.  Every
+ * spin has a limit in time.
  */
 #include <cuda_runtime.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -38,75 +39,95 @@ __device__ static unsigned long long clock_ns()
 	return t;
 }
 
+/* A word for each lane of a warp, both ways on lines of their own. */
 struct flags {
-	unsigned long long to_host;
-	unsigned long long pad[15];
-	unsigned long long to_device;
-	unsigned long long pad2[15];
+	unsigned long long to_host[32];
+	unsigned long long to_device[32];
 };
+
+/* The compiler wants the orders as literals. */
+template <bool ORDERED>
+__device__ static void put(unsigned long long *to, unsigned long long v)
+{
+	if (ORDERED)
+		__nv_atomic_store_n(to, v, __NV_ATOMIC_RELEASE,
+				    __NV_THREAD_SCOPE_SYSTEM);
+	else
+		__nv_atomic_store_n(to, v, __NV_ATOMIC_RELAXED,
+				    __NV_THREAD_SCOPE_SYSTEM);
+}
+
+template <bool ORDERED>
+__device__ static unsigned long long get(unsigned long long *from)
+{
+	return ORDERED ? __nv_atomic_load_n(from, __NV_ATOMIC_ACQUIRE,
+					    __NV_THREAD_SCOPE_SYSTEM)
+		       : __nv_atomic_load_n(from, __NV_ATOMIC_RELAXED,
+					    __NV_THREAD_SCOPE_SYSTEM);
+}
 
 template <bool ORDERED> __global__ void ping(flags *f, unsigned long long n)
 {
 	unsigned long long end = clock_ns() + LIMIT_NS;
+	unsigned lane = threadIdx.x;
 
 	for (unsigned long long i = 1; i <= n; ++i) {
-		if (ORDERED)
-			__nv_atomic_store_n(&f->to_host, i, __NV_ATOMIC_RELEASE,
-					    __NV_THREAD_SCOPE_SYSTEM);
-		else
-			__nv_atomic_store_n(&f->to_host, i, __NV_ATOMIC_RELAXED,
-					    __NV_THREAD_SCOPE_SYSTEM);
-		for (;;) {
-			unsigned long long v =
-				ORDERED ? __nv_atomic_load_n(
-						  &f->to_device,
-						  __NV_ATOMIC_ACQUIRE,
-						  __NV_THREAD_SCOPE_SYSTEM)
-					: __nv_atomic_load_n(
-						  &f->to_device,
-						  __NV_ATOMIC_RELAXED,
-						  __NV_THREAD_SCOPE_SYSTEM);
-			if (v == i)
-				break;
+		put<ORDERED>(&f->to_host[lane], i);
+		while (get<ORDERED>(&f->to_device[lane]) != i)
 			if (clock_ns() > end)
 				return;
-		}
 	}
 }
 
-/* Median of rounds of n round trips of a flag in pinned memory; us, or -1. */
-API double floor_pingpong_us(int ordered, int n, int rounds)
+/* The host's part: answer n times.  Gives the time from the first to the last. */
+static double pong_us(flags *f, int lanes, int n)
+{
+	double start = 0, limit = now_us() + 4e6;
+
+	for (int i = 1; i <= n; ++i) {
+		unsigned long long v = i;
+
+		for (int k = 0; k < lanes; ++k)
+			while (__atomic_load_n(&f->to_host[k],
+					       __ATOMIC_ACQUIRE) != v)
+				if (now_us() > limit)
+					return -1;
+		/* The first answer starts the clock: no launch time in it. */
+		if (i == 1)
+			start = now_us();
+		for (int k = 0; k < lanes; ++k)
+			__atomic_store_n(&f->to_device[k], v, __ATOMIC_RELEASE);
+	}
+	return now_us() - start;
+}
+
+/*
+ * Median over rounds of n round trips of a word for each of up to 32 lanes of
+ * one warp, in pinned memory; us, or -1.  A round trip is over when all lanes
+ * have their answer.
+ */
+API double floor_pingpong_us(int ordered, int lanes, int n, int rounds)
 {
 	flags *f;
 	cudaStream_t s;
 	std::vector<double> v;
 
-	if (cudaHostAlloc(&f, sizeof(*f), cudaHostAllocMapped))
+	if (lanes < 1 || lanes > 32 || n < 2 ||
+	    cudaHostAlloc(&f, sizeof(*f), cudaHostAllocMapped))
 		return -1;
 	cudaStreamCreateWithFlags(&s, cudaStreamNonBlocking);
 	for (int r = 0; r < rounds + 1; ++r) {
-		f->to_host = f->to_device = 0;
+		memset(f, 0, sizeof(*f));
 		if (ordered)
-			ping<true><<<1, 1, 0, s>>>(f, n);
+			ping<true><<<1, lanes, 0, s>>>(f, n);
 		else
-			ping<false><<<1, 1, 0, s>>>(f, n);
-		/* The first answer starts the clock: no launch time in it. */
-		double start = 0, limit = now_us() + 4e6;
-		for (int i = 1; i <= n; ++i) {
-			while (__atomic_load_n(&f->to_host, __ATOMIC_ACQUIRE) !=
-			       (unsigned long long)i)
-				if (now_us() > limit)
-					return -1;
-			if (i == 1)
-				start = now_us();
-			__atomic_store_n(&f->to_device, (unsigned long long)i,
-					 __ATOMIC_RELEASE);
-		}
-		double end = now_us();
-		if (cudaStreamSynchronize(s))
+			ping<false><<<1, lanes, 0, s>>>(f, n);
+		double us = pong_us(f, lanes, n);
+		/* Its own limit ends the kernel before its memory goes. */
+		if (cudaStreamSynchronize(s) || us < 0)
 			return -1;
 		if (r)
-			v.push_back((end - start) / (n - 1));
+			v.push_back(us / (n - 1));
 	}
 	cudaStreamDestroy(s);
 	cudaFreeHost(f);
@@ -161,9 +182,9 @@ typedef int product_run(void *kernel, const void *config, uint64_t timeout,
 			void *stats);
 
 API int compare_launch(cu_launch *launch, cu_sync *sync, void *function,
-		       void *stream, product_run *run, void *kernel,
-		       const void *config, int n, double *plain_us,
-		       double *product_us)
+		       void *stream, void **params, product_run *run,
+		       void *kernel, const void *config, int n,
+		       double *plain_us, double *product_us)
 {
 	std::vector<double> a, b;
 
@@ -175,7 +196,7 @@ API int compare_launch(cu_launch *launch, cu_sync *sync, void *function,
 
 			if (plain) {
 				if (launch(function, 1, 1, 1, 1, 1, 1, 0,
-					   stream, nullptr, nullptr) ||
+					   stream, params, nullptr) ||
 				    sync(stream))
 					return 1;
 			} else if (run(kernel, config, ~0ull, nullptr)) {
@@ -187,11 +208,5 @@ API int compare_launch(cu_launch *launch, cu_sync *sync, void *function,
 	}
 	*plain_us = median(a);
 	*product_us = median(b);
-	return 0;
-}
-
-/* A C handler that does nothing: the cost of the transport alone. */
-API int null_handler(void *, void *)
-{
 	return 0;
 }

@@ -23,6 +23,7 @@ static double now_us(void)
 	return (double)t.tv_sec * 1e6 + (double)t.tv_nsec * 1e-3;
 }
 
+/* The other side is a thread of this process that can't be stuck. */
 static void spin_until(const uint64_t *p, uint64_t v)
 {
 	unsigned turn;
@@ -52,14 +53,14 @@ static int compare(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Median of rounds of n round trips; us, or -1. */
-API double floor_pingpong_us(int ordered, int n, int rounds)
+/* Median of rounds of n round trips; us, or -1.  One caller is all there is. */
+API double floor_pingpong_us(int ordered, int lanes, int n, int rounds)
 {
 	double v[64];
 	int r;
 
 	(void)ordered;
-	if (rounds > 64 || n < 2)
+	if (lanes != 1 || rounds < 1 || rounds > 64 || n < 2)
 		return -1;
 	for (r = 0; r < rounds; ++r) {
 		pthread_t thread;
@@ -91,11 +92,4 @@ API double floor_usleep_us(int n)
 	for (i = 0; i < n; ++i)
 		usleep(1);
 	return (now_us() - start) / n;
-}
-
-API int null_handler(void *call, void *user)
-{
-	(void)call;
-	(void)user;
-	return 0;
 }

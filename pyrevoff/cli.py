@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""``python -m pyrevoff``: info, selftest, --includes."""
+"""``python -m pyrevoff``: info, selftest, bench, --includes."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import argparse
 import json
 import os
 import platform
+import subprocess
 import sys
 import time
 from collections.abc import Callable
@@ -220,6 +221,23 @@ def selftest(device: str | None) -> int:
     return failed
 
 
+def bench(arguments: list[str]) -> int:
+    """Run benchmarks/bench.py of the source tree; 1 if one of its checks failed.
+
+    It comes with the sources and not with an installed package: it compiles
+    programs of its own beside them, to have something to compare with.
+    """
+    script = Path(ro.__file__).resolve().parent.parent / "benchmarks" / "bench.py"
+    if not script.is_file():
+        print(
+            "pyrevoff bench: the benchmark comes with the sources, not with an installed "
+            "package. Unpack or clone them, and there: make bench",
+            file=sys.stderr,
+        )
+        return 1
+    return subprocess.call([sys.executable, str(script), *arguments])
+
+
 def main(argv: list[str] | None = None) -> int:
     """Entry point; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m pyrevoff", description="pyrevoff")
@@ -230,7 +248,16 @@ def main(argv: list[str] | None = None) -> int:
     p_info.add_argument("--json", action="store_true")
     p_test = commands.add_parser("selftest", help="try everything once")
     p_test.add_argument("--device", help="cpu, cuda, cuda:1 ...")
-    args = parser.parse_args(argv)
+    p_bench = commands.add_parser(
+        "bench", help="measure this machine (in the source tree)", add_help=False
+    )
+    p_bench.add_argument("arguments", nargs=argparse.REMAINDER, help="as benchmarks/bench.py")
+    args, more = parser.parse_known_args(argv)
+    if args.command == "bench":
+        # Its own options are bench.py's to understand.
+        return bench([*more, *args.arguments])
+    if more:
+        parser.error(f"unrecognized arguments: {' '.join(more)}")
     if args.includes:
         print(f"-I{ro.get_include()}")
         return 0

@@ -4,7 +4,14 @@
 # On a machine with a GPU, with PYTHON's own packages (cffi, NumPy, pytest,
 # pytest-timeout, setuptools; no network): build in place, run the tests on
 # CUDA, run the benchmark, and say in one table what passed. Every step is
-# bounded. Results go to $OUT, or build/gpu.
+# bounded, and the status is not 0 if one failed. Results go to $OUT, or
+# build/gpu; "python benchmarks/plot.py bench.json" draws them, elsewhere if
+# there is no matplotlib here.
+#
+#   GPU_TESTS    arguments of pytest instead of all tests on CUDA; "none": no
+#                tests, demo and memory check
+#   BENCH_ONLY   sections of the benchmark, with commas; "none": no benchmark
+#   GPU_TEST_SECONDS, GPU_BENCH_SECONDS   limits of these steps
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
@@ -32,9 +39,8 @@ step() {
 	return "$status"
 }
 
-if step build 120 "$python" setup.py --quiet build_ext --inplace; then
-	export PYREVOFF_DEVICE=cuda
-	step info 60 "$python" -m pyrevoff info
+# The sanitizer changes what is timed: it has no part in the benchmark.
+run_tests() {
 	step demo 60 "$python" examples/hello.py
 	# The rest needs no GPU, and some of it a network: "make test" has it.
 	step tests-cuda "${GPU_TEST_SECONDS:-240}" "$python" -m pytest -q -k "cuda and not libcuda"
@@ -43,8 +49,31 @@ if step build 120 "$python" setup.py --quiet build_ext --inplace; then
 		step memcheck 120 compute-sanitizer --tool memcheck --report-api-errors no \
 			--error-exitcode 9 "$python" examples/hello.py
 	fi
-	step bench "${GPU_BENCH_SECONDS:-150}" "$python" benchmarks/bench.py \
-		--device cuda --out "$out/bench.json"
+}
+
+run_bench() {
+	local seconds=${GPU_BENCH_SECONDS:-240}
+	step bench "$seconds" "$python" benchmarks/bench.py --device cuda \
+		--limit $((seconds - 5)) --out "$out/bench.json"
+}
+
+if step build 120 "$python" setup.py --quiet build_ext --inplace; then
+	export PYREVOFF_DEVICE=cuda
+	step info 60 "$python" -m pyrevoff info
+	case ${GPU_TESTS-} in
+	none) ;;
+	'') run_tests ;;
+	*)
+		# Words of a command line.
+		# shellcheck disable=SC2086
+		step tests "${GPU_TEST_SECONDS:-240}" "$python" -m pytest -q $GPU_TESTS
+		;;
+	esac
+	[ "${BENCH_ONLY-}" = none ] || run_bench
+fi
+if [ -f "$out/bench.log" ]; then
+	printf '\n'
+	grep -E '(met|MISSED)$|CHECK FAILED|checks, [0-9]+ failed' "$out/bench.log"
 fi
 printf '\n'
 printf '%s\n' "${table[@]}"
