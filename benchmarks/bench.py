@@ -24,6 +24,7 @@ import sys
 import tempfile
 import time
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -86,10 +87,35 @@ def machine(kind: str) -> dict[str, Any]:
     return result
 
 
-def measure(run: Run, wanted: list[str]) -> dict[str, Any]:
+def collect(run: Run, head: dict[str, Any], begin: float, end: float) -> dict[str, Any]:
+    """All that is known by now, as it is written to a file."""
+    floor = (begin + end) / 2
+    for row in run.rows:
+        if row["unit"] == "us":
+            row["ratio_to_floor"] = row["value"] / floor
+    return {
+        **head,
+        "floor": {"begin_us": begin, "end_us": end, "mean_us": floor},
+        "rows": run.rows,
+        "skipped": run.skipped,
+        "checks": run.checks,
+        # They are about a GPU, and about enough repeats.
+        "targets": report.targets(run.rows, floor) if run.kind == "cuda" and not run.quick else [],
+    }
+
+
+def measure(run: Run, wanted: list[str], save: Callable[[dict[str, Any]], None]) -> dict[str, Any]:
     """All wanted sections. One that breaks is a failed check; the others go on."""
+    began = time.monotonic()
     begin = latency.pingpong(run)
-    seconds = {}
+    sections: dict[str, dict[str, float]] = {}
+    head = {
+        "date": datetime.date.today().isoformat(),
+        "commit": commit(),
+        "quick": run.quick,
+        "machine": machine(run.kind),
+        "sections": sections,
+    }
     for name in wanted:
         run.section = name
         print(f"{name}: {(SECTIONS[name].__doc__ or '').splitlines()[0]}", flush=True)
@@ -103,26 +129,14 @@ def measure(run: Run, wanted: list[str]) -> dict[str, Any]:
             run.check(f"section {name} runs", False, f"{type(error).__name__}: {error}")
         else:
             run.check(f"section {name} runs", True)
-        seconds[name] = round(time.monotonic() - start, 2)
+        sections[name] = {"seconds": round(time.monotonic() - start, 2)}
+        # What comes later may hang: this much is safe.
+        save({**collect(run, head, begin, begin), "seconds": round(time.monotonic() - began, 1)})
     run.section = "floor"
-    end = latency.pingpong(run)
-    floor = (begin + end) / 2
-    for row in run.rows:
-        if row["unit"] == "us":
-            row["ratio_to_floor"] = row["value"] / floor
-    return {
-        "date": datetime.date.today().isoformat(),
-        "commit": commit(),
-        "quick": run.quick,
-        "machine": machine(run.kind),
-        "floor": {"begin_us": begin, "end_us": end, "mean_us": floor},
-        "sections": {name: {"seconds": s} for name, s in seconds.items()},
-        "rows": run.rows,
-        "skipped": run.skipped,
-        "checks": run.checks,
-        # They are about a GPU, and about enough repeats.
-        "targets": report.targets(run.rows, floor) if run.kind == "cuda" and not run.quick else [],
-    }
+    results = collect(run, head, begin, latency.pingpong(run))
+    results["seconds"] = round(time.monotonic() - began, 1)
+    save(results)
+    return results
 
 
 def arguments(argv: list[str] | None) -> argparse.Namespace:
@@ -147,13 +161,15 @@ def main(argv: list[str] | None = None) -> int:
     # A kernel that hangs must not hold the machine: say where, and end.
     faulthandler.dump_traceback_later(args.limit, exit=True)
     kind = args.device or ro.device.default_device()[0]
-    start = time.monotonic()
+
+    def save(results: dict[str, Any]) -> None:
+        if args.out:
+            Path(args.out).write_text(json.dumps(results, indent=1) + "\n")
+
     with tempfile.TemporaryDirectory() as folder:
         run = Run(kind, args.quick, Native(kind == "cuda", folder), args.plant)
-        results = measure(run, [name for name in SECTIONS if not args.only or name in args.only])
-    results["seconds"] = round(time.monotonic() - start, 1)
-    if args.out:
-        Path(args.out).write_text(json.dumps(results, indent=1) + "\n")
+        wanted = [name for name in SECTIONS if not args.only or name in args.only]
+        results = measure(run, wanted, save)
     print(f"\n{report.text(results)}\n{results['seconds']} s")
     faulthandler.cancel_dump_traceback_later()
     return int(any(not c["ok"] for c in results["checks"]))

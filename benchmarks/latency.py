@@ -184,11 +184,11 @@ def _gomp_data(run: Run) -> bytes:
     return data.rstrip(b"\0") + b"\0"
 
 
-def _gomp_open(run: Run, placement: int, lists: bool, wait: int) -> Any:
+def _gomp_open(run: Run, transport: int, lists: bool, wait: int) -> Any:
     """A device as no user opens one: callers leave the lists where they are."""
     options = ffi.new("struct revoff_device_options *")
-    options.transport = lib.REVOFF_TRANSPORT_MAILBOX
-    options.placement, options.no_packet, options.wait = placement, lists, wait
+    options.transport, options.placement = transport, lib.REVOFF_PLACE_PINNED
+    options.no_packet, options.wait = lists, wait
     out = ffi.new("struct revoff_device **")
     check(lib.revoff_device_open(0 if run.kind == "cuda" else 1, 0, options, out))
     return out[0]
@@ -240,12 +240,14 @@ def _gomp(run: Run) -> None:
     except RevoffError as error:
         run.skip("GOMP_target_ext", error)
         return
-    for label, placement, lists, wait, most in (
-        ("pinned", lib.REVOFF_PLACE_PINNED, False, lib.REVOFF_WAIT_ADAPTIVE, run.calls),
-        ("pinned, lists copied", lib.REVOFF_PLACE_PINNED, True, lib.REVOFF_WAIT_ADAPTIVE, 1000),
-        ("pinned, lists copied, patch's loop", 0, True, lib.REVOFF_WAIT_PATCH, 300),
+    box, adaptive = lib.REVOFF_TRANSPORT_MAILBOX, lib.REVOFF_WAIT_ADAPTIVE
+    for label, transport, lists, wait, most in (
+        ("ports", lib.REVOFF_TRANSPORT_PORTS, False, adaptive, run.calls),
+        ("mailbox pinned", box, False, adaptive, run.calls),
+        ("mailbox pinned, lists copied", box, True, adaptive, 1000),
+        ("mailbox pinned, lists copied, patch's loop", box, True, lib.REVOFF_WAIT_PATCH, 300),
     ):
-        device = _gomp_open(run, placement, lists, wait)
+        device = _gomp_open(run, transport, lists, wait)
         try:
             _gomp_rows(run, device, data, label, min(run.calls, most))
         finally:

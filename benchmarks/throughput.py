@@ -4,7 +4,6 @@
 from __future__ import annotations
 
 import ctypes
-import inspect
 import time
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +15,6 @@ import pyrevoff as ro
 from .core import Run, shape
 
 MASK = (1 << 64) - 1
-
-
-def has_batch() -> bool:
-    """Whether Image.handler takes batch=True."""
-    return "batch" in inspect.signature(ro.Image.handler).parameters
 
 
 def callers(run: Run) -> list[tuple[int, int]]:
@@ -76,9 +70,6 @@ def throughput(run: Run) -> None:
         _calls(run, image, "C handler, batch", "C batch", "k_twice")
         image.handler("twice", lambda x: x * 2)
         _calls(run, image, "Python handler, one call each", "Python", "k_twice")
-        if not has_batch():
-            run.skip("NumPy and SciPy handlers, batch", "Image.handler has no batch= here")
-            return
         image.handler("twice", lambda x: x * 2, batch=True)
         _calls(run, image, "NumPy handler, batch, lambda x: x * 2", "NumPy batch", "k_twice")
         image.handler("product", np.multiply, batch=True)
@@ -221,9 +212,6 @@ def posts(run: Run) -> None:
             tally = c_tally(image, name, 0)
             _post_rates(run, image, what, "C batch", f"k_{name}", tally)
             _looked_at(run, image, what, f"k_{name}", lambda k, name=name: c_tally(image, name, k))
-        if not has_batch():
-            run.skip("posts to NumPy handlers", "Image.handler has no batch= here")
-            return
 
         def bind(name: str, handler: Any) -> Any:
             image.handler(name, handler, batch=True, copy=False)

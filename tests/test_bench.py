@@ -68,6 +68,8 @@ def test_what_was_measured_was_checked(results):
         "array of 1 MiB through a Python handler",
         "values through the mailbox, copy",
         "C handler, batch",
+        "NumPy handler, batch, np.multiply",
+        "posts, NumPy batch, struct, two fields summed: none lost, sum, order",
         "none lost, sum, order of each lane",
     ):
         assert wanted in names
