@@ -111,6 +111,8 @@ end:	do
 
 /* ---- device --------------------------------------------------------------- */
 
+#define NONE_LEFT(me) \
+	(!dp[D(me, FN)] && !dp[D(me, WORDS)] && !dp[D(me, PACKET)])
 #define STORE(me, place, value)         \
 	d_step {                        \
 		!dp[D(me, place)] ->    \
@@ -154,6 +156,10 @@ active [2] proctype caller()
 				if
 				:: LOAD(me, FN) == 0
 				:: LOAD(me, FN) != 0 ->
+#if DEFECT != 10
+					/* fence_system: none is late. */
+					NONE_LEFT(me);
+#endif
 					deserted++;
 #if DEFECT == 8
 					lock = 0;

@@ -629,7 +629,12 @@ inline flush()
 	od
 }
 
-#define PROCESSES (3 + HANDOVER + (ABORT || HANDOVER))
+#ifdef LIVENESS
+#define CLAIM 1 /* the property's own process */
+#else
+#define CLAIM 0
+#endif
+#define PROCESSES (3 + HANDOVER + (ABORT || HANDOVER) + CLAIM)
 
 /* ports_begin, launch, and the end of the kernel. */
 active proctype launcher()
