@@ -4,6 +4,7 @@
 #   make test     install what the tests need, run all that can run here
 #   make ptx      generate ptx/pyrevoff.ptx from csrc/device (nvcc 13.0)
 #   make bench    measure this machine into build/bench.json, and draw it
+#   make model    check the protocol's models with spin, a line for each search
 #   make gpu      on a machine with a GPU: build in place with PYTHON, then the
 #                 tests on CUDA and the benchmark; needs no network
 #   make format   lay the sources out
@@ -19,7 +20,7 @@ export PYTHON VENV
 C_FILES := $(shell find csrc tests benchmarks \
 	-name '*.[ch]' -o -name '*.cu' -o -name '*.cc' | sort)
 
-.PHONY: demo test check bench ptx gpu format clean
+.PHONY: demo test check model bench ptx gpu format clean
 
 demo:
 	@tools/prepare.sh demo
@@ -36,6 +37,9 @@ check:
 	$(VENV)/bin/ruff format -q --check .
 	$(VENV)/bin/mypy --no-error-summary
 	$(VENV)/bin/clang-format --dry-run --Werror $(C_FILES)
+
+model:
+	@$(PYTHON) tools/model.py
 
 bench:
 	@tools/prepare.sh bench

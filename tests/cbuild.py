@@ -38,7 +38,7 @@ COMPILE_SECONDS = 100
 RUN_SECONDS = 60
 SANITIZER_EXIT = 66
 SKIP = 77
-SHARED_SOURCES = ("lab.c", "maps.c", "cycle.c", "faults.c", "by_hand.c")
+SHARED_SOURCES = ("lab.c", "maps.c", "cycle.c", "faults.c", "by_hand.c", "ports_hand.c")
 
 #: Name of a variant, and the compiler's flags that make it.
 VARIANTS = {

@@ -61,6 +61,10 @@ system_packages() {
 		missing+=(python3 python3-venv python3-dev)
 	fi
 	install_packages ${missing[@]+"${missing[@]}"}
+	# spin checks the models in model/; its tests need gcc as well.
+	if [ "$what" = test ] && ! command -v spin >/dev/null; then
+		install_packages spin || [ -z "${CI:-}" ]
+	fi
 	# clang serves a part of the tests only, and they say that they skip.
 	[ "$what" = test ] || return 0
 	command -v clang++ >/dev/null || install_packages clang || return 0

@@ -76,10 +76,11 @@ struct ports {
 	uint32_t *answered;	 /* number of the last request answered */
 	uint8_t *owed;		 /* lanes of an open request still to answer */
 	unsigned hot[4], hot_at; /* ports that called last */
-	unsigned sweep_at;
-	unsigned *rung;	  /* ports whose bell rang */
-	unsigned *found;  /* ports with a complete request */
-	int *found_index; /* and its function */
+	unsigned sweep_at, turn; /* of bells; of heads without theirs */
+	unsigned busy;		 /* looks in a row that found a hot port */
+	unsigned *rung;		 /* ports whose bell rang */
+	unsigned *found;	 /* ports with a complete request */
+	int *found_index;	 /* and its function */
 	unsigned nfound;
 	uint64_t next; /* post to be handled, as the ring's tail */
 	uint64_t last_fn;

@@ -5,7 +5,7 @@
  * calls of different images never meet.
  *
  *   found by   a bell that differs from seen[], or a look at the ports that
- *              called last
+ *              called last and, in turn, at all others
  *   taken up   when every unit of the request carries answered[] + 1
  *   answered   by reply units with that number
  */
@@ -16,6 +16,8 @@
 
 /* Ports in a part of a sweep: some 20 ns. */
 #define SWEEP 256u
+/* Looks in a row that find a port which called last, before one at others. */
+#define BUSY 4u
 
 /* ---- looking -------------------------------------------------------------- */
 
@@ -93,6 +95,8 @@ int port_words(const struct ports *p, unsigned port, uint32_t seq,
 			memcpy(&out[i], &words, sizeof(words));
 		}
 		odd = none[0] | none[1] | none[2] | none[3];
+		/* A frame in a slot is read after this, on any processor. */
+		__atomic_thread_fence(__ATOMIC_ACQUIRE);
 	}
 #endif
 	for (; i < count; ++i) {
@@ -142,7 +146,8 @@ static void settle(struct ports *p, unsigned port, uint32_t seq,
 		return;
 	}
 	p->owed[port] = 0;
-	p->answered[port] = seq;
+	/* Statistics are asked for by any thread. */
+	__atomic_store_n(&p->answered[port], seq, __ATOMIC_RELAXED);
 	if (seq >= REVOFF_SEQ_LAST)
 		p->dirty = 1;
 }
@@ -202,8 +207,8 @@ void ports_reply_all(struct ports *p, const struct request *r, unsigned port,
 			put(u + i, words[i], r->seq);
 	} else
 		for (i = 0; i < r->lanes; ++i)
-			put_lane(u + i, r->lanes, r->seq, status, words + i,
-				 nwords);
+			put_lane(u + i, r->lanes, r->seq, status,
+				 words ? words + i : NULL, nwords);
 	p->owed[port] = 0;
 	settle(p, port, r->seq, 1);
 }
@@ -230,11 +235,14 @@ void ports_abandon(struct revoff_image *image)
 
 	if (!p)
 		return;
+	p->turn++;
 	for (port = 0; port < p->nports; ++port) {
 		struct request r;
 
-		if (__atomic_load_n(&p->bells[port], __ATOMIC_RELAXED) ==
-			    (uint8_t)p->answered[port] ||
+		/* Now and then without its bell, as in probe(). */
+		if ((__atomic_load_n(&p->bells[port], __ATOMIC_RELAXED) ==
+			     (uint8_t)p->answered[port] &&
+		     (port ^ p->turn) % 16) ||
 		    !port_head(p, port, &r))
 			continue;
 		for (i = 0; i < r.lanes; ++i) {
@@ -292,6 +300,8 @@ int ports_index(struct revoff_launch *l, uint64_t fn)
 static const char *wrong(const struct ports *p, const struct function *f,
 			 const struct request *r)
 {
+	if (!r->lanes)
+		return "no lane that calls";
 	if (r->words * r->lanes > REVOFF_PORT_UNITS)
 		return "more words than a port holds";
 	switch (r->form) {
@@ -507,7 +517,7 @@ static void sweep(struct revoff_launch *l, unsigned from, unsigned to)
 }
 
 /*
- * One of the ports that called last.  seen[] tells a request whose answer is
+ * A port without its bell: one of those that called last.  seen[] tells a request whose answer is
  * owed from one that is new.
  */
 static void note_hot(struct revoff_launch *l, unsigned port)
@@ -522,6 +532,28 @@ static void note_hot(struct revoff_launch *l, unsigned port)
 	if ((uint32_t)(lo >> 32) == p->answered[port] + 1 &&
 	    (uint8_t)(lo >> 32) != p->seen[port])
 		note(l, port);
+}
+
+/*
+ * A few of the heads, in turn, without their bells.  A bell says where to look
+ * and is not waited for, so that of a port's last request may arrive after
+ * that of the next one, if another warp has the port by then; see
+ * model/ports.pml.
+ */
+#define PROBES 8u
+static void probe(struct revoff_launch *l)
+{
+	struct ports *p = l->image->ports;
+	unsigned i, k;
+
+	for (i = 0; i < PROBES; ++i) {
+		unsigned port = p->turn++ & (p->nports - 1), n = p->nfound;
+
+		note_hot(l, port);
+		for (k = 0; k < n && p->nfound > n; ++k)
+			if (p->found[k] == port)
+				p->nfound = n;
+	}
 }
 
 static int is_batch(const struct revoff_launch *l, int index)
@@ -575,7 +607,7 @@ static int serve_found(struct revoff_launch *l)
 int ports_poll(struct revoff_launch *l)
 {
 	struct ports *p = l->image->ports;
-	int served = 0, rc;
+	int served = 0, all = 0, rc;
 	unsigned i;
 
 	if (l->laters) {
@@ -587,18 +619,26 @@ int ports_poll(struct revoff_launch *l)
 	for (i = 0; p->nports && i < 4; ++i)
 		if (i == 0 || p->hot[i] != p->hot[i - 1])
 			note_hot(l, p->hot[i]);
-	/* A part of the others, so that those are looked at more often. */
-	if (!p->nfound && p->nports) {
+	/*
+	 * A part of the others, so that those are looked at more often; but
+	 * those that call and call must not keep all others waiting.
+	 */
+	if (p->nports && (!p->nfound || ++p->busy >= BUSY)) {
 		unsigned to = p->sweep_at + SWEEP;
 
+		p->nfound = p->busy = 0;
 		sweep(l, p->sweep_at, to);
 		p->sweep_at = to < p->nports ? to : 0;
+		all = !p->sweep_at;
 	}
 	/* Whoever is served in batches is not alone, perhaps. */
 	if (p->nfound && is_batch(l, p->found_index[0])) {
 		p->nfound = 0;
 		sweep(l, 0, p->nports);
+		all = 1;
 	}
+	if (all)
+		probe(l);
 	if (!p->nfound && !posts_waiting(p))
 		return served;
 	rc = serve_found(l);

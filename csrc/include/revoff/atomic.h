@@ -60,9 +60,10 @@ inline revoff_u32 fetch_add(revoff_u32 *p, revoff_u32 v)
 {
 	return __atomic_fetch_add(p, v, __ATOMIC_RELAXED);
 }
+/* Released, as its fence_system() is none. */
 inline void count(revoff_u32 *p)
 {
-	__atomic_fetch_add(p, 1u, __ATOMIC_RELAXED);
+	__atomic_fetch_add(p, 1u, __ATOMIC_RELEASE);
 }
 inline void pause(unsigned)
 {

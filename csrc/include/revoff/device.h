@@ -127,6 +127,8 @@ __device__ inline answer exchange(revoff_mailbox *m, const void *fn)
 			/* An answer given before "leave" counts. */
 			if (load_acquire(&r->fn) == 0)
 				continue;
+			/* None of its stores may come after the reset. */
+			fence_system();
 			count(&c->deserted);
 			return answer{ false, REVOFF_ABORTED, 0 };
 		}
