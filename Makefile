@@ -14,6 +14,8 @@
 
 PYTHON ?= python3
 VENV ?= .venv
+# Tests that run at the same time: they mostly wait for compilers.
+JOBS ?= 2
 RUN := $(VENV)/bin/python
 export PYTHON VENV
 
@@ -30,7 +32,7 @@ demo:
 test:
 	@tools/prepare.sh test
 	@$(MAKE) --no-print-directory -s check
-	@$(RUN) -m pytest
+	@$(RUN) -m pytest -n $(JOBS) --dist loadfile
 
 check:
 	$(VENV)/bin/ruff check -q .
