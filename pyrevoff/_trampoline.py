@@ -11,6 +11,7 @@ tells the kernel, and ``run`` raises the very same exception later.
 
 from __future__ import annotations
 
+import _thread
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,9 @@ class _Here(threading.local):
 
 here = _Here()
 
+# Answers that C was promised (`futures.Owed`), by address of its revoff_later.
+owed: dict[int, Any] = {}
+
 
 def _escaped(exception: Any, value: BaseException, traceback: Any) -> int:
     # Only an error outside the try below comes here, such as a signal that
@@ -38,11 +42,29 @@ def _escaped(exception: Any, value: BaseException, traceback: Any) -> int:
     return -1
 
 
+def _resume(call: Any, record: Record | None) -> int:
+    # Not by the user pointer: its image may have let go of it meanwhile. And
+    # the record may be an outer launch's, if nobody waits any more.
+    try:
+        answer = owed.pop(int(ffi.cast("uintptr_t", call.later)), None)
+        if answer is not None:
+            answer.resume(call)
+        return 0
+    except BaseException as error:
+        if record is not None:
+            record.failed(error)
+        elif isinstance(error, KeyboardInterrupt):
+            _thread.interrupt_main()
+        return -1
+
+
 @ffi.def_extern(name="revoff_py_handler", error=-1, onerror=_escaped)  # type: ignore[untyped-decorator]
 def _handler(call: Any, user: Any) -> int:
     # Whoever waits for a launch has put its record here: calls come only
     # from within that wait. One look, since it costs as much as the rest.
     record = here.record
+    if owed and call.later:
+        return _resume(call, record)
     try:
         bound = ffi.from_handle(user)
         if record is not None:
@@ -62,6 +84,8 @@ def _handler(call: Any, user: Any) -> int:
 @ffi.def_extern(name="revoff_py_batch_handler", error=-1, onerror=_escaped)  # type: ignore[untyped-decorator]
 def _batch_handler(batch: Any, user: Any) -> int:
     record = here.record
+    if owed and batch.later:
+        return _resume(batch, record)
     try:
         bound = ffi.from_handle(user)
         if record is not None:

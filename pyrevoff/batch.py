@@ -13,7 +13,7 @@ import numpy as np
 from ._lib import ffi, lib
 from ._trampoline import here
 from .errors import RevoffError, SignatureError
-from .futures import Later, is_future, outcome
+from .futures import LATER, Owed, defer, is_future, posted
 from .handlers import Kept
 from .signature import Argument, Signature
 
@@ -112,6 +112,9 @@ class _Store:
             A value that the function's type cannot hold.
         """
         dtype = out.dtype
+        if type(value) is np.ndarray and value.dtype == dtype and value.shape == out.shape:
+            out[...] = value
+            return
         if value is None:
             raise self.wrong(value, dtype, "the function has a result")
         if dtype.names and not isinstance(value, (np.ndarray, np.void)):
@@ -135,7 +138,10 @@ class _Store:
             raise self.wrong(array, dtype, "convert them, as the handler means it")
         if dtype.kind == "b" and array.dtype.kind != "b" and ((array != 0) & (array != 1)).any():
             raise self.wrong(array, dtype, "other integers than 0 and 1")
-        if dtype.kind in "iu" and not np.can_cast(array.dtype, dtype, "safe") and array.size:
+        if np.can_cast(array.dtype, dtype, "safe"):
+            out[...] = array
+            return
+        if dtype.kind in "iu":
             limits = np.iinfo(dtype)
             if array.min() < limits.min or array.max() > limits.max:
                 raise self.overflow(array, dtype)
@@ -190,28 +196,34 @@ class BatchBound:
         self.function = submit or function
         self.submits = submit is not None
         self.store = _Store(self.where)
-        self.later = Later(self.where)
-        ufunc = isinstance(function, np.ufunc) and function.nout == 1
         # A ufunc keeps nothing, and can write to where the result belongs.
-        self.copy = not ufunc if copy is None else copy
-        self.into = (
-            ufunc and not self.submits and self.result is not None and self.result.kind == "f"
-        )
+        self.copy = not isinstance(function, np.ufunc) if copy is None else copy
+        self.into = submit is None and self._gives_result(function)
+
+    def _gives_result(self, function: Any) -> bool:
+        """True for a ufunc that gives the very type of the result."""
+        try:
+            given = function.resolve_dtypes((*self.dtypes, None))[-1]
+        except (AttributeError, TypeError):
+            return False  # no ufunc, or NumPy before 1.25; or it says why when it runs
+        return bool(self.result is not None and given == self.result)
 
     def arrays(self, batch: Any, kept: list[Kept]) -> list[np.ndarray[Any, Any]]:
         out = []
+        count, columns = batch.count, batch.argument
         for i, dtype in enumerate(self.dtypes):
-            column = batch.arguments[i]
-            size = (batch.count - 1) * column.stride + dtype.itemsize
-            buffer = ffi.buffer(ffi.cast("char *", column.data), size)
+            column = columns[i]
+            stride, item = column.stride, dtype.itemsize
+            buffer = ffi.buffer(ffi.cast("char *", column.data), (count - 1) * stride + item)
             own = column.keepable and Kept.counts
             memory: Any = buffer if own else memoryview(buffer).toreadonly()
-            array: np.ndarray[Any, Any] = np.ndarray(
-                (batch.count,), dtype, memory, 0, (column.stride,)
-            )
+            array: np.ndarray[Any, Any]
+            if stride == item:
+                array = np.frombuffer(memory, dtype)
+            else:
+                array = np.ndarray((count,), dtype, memory, 0, (stride,))
             if own:
-                kept.append(Kept(batch.argument[i], buffer))
-                del memory, buffer
+                kept.append(Kept(column, buffer))
             elif self.copy or self.submits or not batch.posted:
                 array = array.copy()
             out.append(array)
@@ -219,53 +231,46 @@ class BatchBound:
 
     def column(self, batch: Any) -> np.ndarray[Any, Any]:
         """The result's memory; it is C's, and is not given to the handler."""
-        assert self.result is not None
-        c = batch.result
-        size = (batch.count - 1) * c.stride + self.result.itemsize
-        buffer = ffi.buffer(ffi.cast("char *", c.data), size)
-        out: np.ndarray[Any, Any] = np.ndarray((batch.count,), self.result, buffer, 0, (c.stride,))
+        dtype = self.result
+        assert dtype is not None
+        c, count = batch.result, batch.count
+        stride, item = c.stride, dtype.itemsize
+        buffer = ffi.buffer(ffi.cast("char *", c.data), (count - 1) * stride + item)
+        if stride == item:
+            return np.frombuffer(buffer, dtype)
+        out: np.ndarray[Any, Any] = np.ndarray((count,), dtype, buffer, 0, (stride,))
         return out
 
     def __call__(self, batch: Any) -> int:
-        if batch.later:
-            future, (kept, values) = self.later.resume(batch.later)
-            try:
-                if batch.posted < 0:
-                    future.cancel()
-                else:
-                    self.answer(batch, outcome(future, self.where))
-            finally:
-                del values
-                Kept.settle(kept)
-            return 0
-        kept = []
+        kept: list[Kept] = []
+        code = 0
         values = self.arrays(batch, kept)
-        deferred = False
         try:
-            if self.into and batch.result:
-                self.apply(batch, values)
+            if self.into:
+                self.function(*values, out=self.column(batch))
                 return 0
             result = self.function(*values)
             if is_future(result, self.where):
-                if batch.posted:
-                    self.later.posted(result)
-                    return 0
-                deferred = True
-                return self.later.defer(lib.revoff_batch_later(batch), result, (kept, values))
-            self.answer(batch, result)
+                code = self.defer(batch, result, kept, values)
+            else:
+                self.answer(batch, result)
             del result
-            return 0
+            return code
         finally:
-            if not deferred:
+            if code != LATER:
                 del values
                 Kept.settle(kept)
 
-    def apply(self, batch: Any, values: list[Any]) -> None:
-        out = self.column(batch)
-        try:
-            self.function(*values, out=out)
-        except TypeError as error:
-            raise TypeError(f"{self.where}: {error}") from None
+    def defer(self, batch: Any, future: Any, kept: list[Kept], values: list[Any]) -> int:
+        if batch.posted:
+            posted(future, self.where)
+            return 0
+
+        def release(_: Any) -> None:
+            values.clear()
+            Kept.settle(kept)
+
+        return defer(lib.revoff_batch_later(batch), Owed(future, self.where, self.answer, release))
 
     def answer(self, batch: Any, result: Any) -> None:
         if self.result is not None:

@@ -12,6 +12,7 @@ Source: ``GOMP_OFFLOAD_load_image``, ``GOMP_OFFLOAD_run`` and
 
 from __future__ import annotations
 
+import time
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from . import _trampoline
 from ._lib import ffi, lib
 from .device import Device
 from .errors import NotFoundError, check
+from .futures import finish_posted
 from .handlers import finite_seconds
 from .image import Image
 from .launch import Record, serving
@@ -266,7 +268,11 @@ def run(
     kernel = ffi.cast("struct revoff_kernel *", fn)
     record = Record(image, found[1])
     with image.launching(found[1]), serving(record):
+        end = time.monotonic() + seconds if seconds is not None else None
         rc = lib.revoff_gomp_run(kernel, ffi.cast("void *", vars), c_args, limit)
+        finish_posted(
+            record, rc < 0, lambda: None if end is None else max(0.0, end - time.monotonic())
+        )
     failure = record.error
     if failure is not None:
         record.error = None

@@ -22,7 +22,7 @@ import numpy as np
 from ._lib import ffi, lib
 from ._trampoline import here
 from .errors import RevoffError, SignatureError
-from .futures import Later, is_future, outcome
+from .futures import LATER, Owed, defer, is_future, posted
 from .results import Result, scalar_code
 from .signature import Argument, Signature
 
@@ -239,7 +239,6 @@ class Bound:
         self.function = function
         self.where = f"{name} {signature}"
         arguments = typed_arguments(signature, dtypes, self.where)
-        self.later = Later(self.where)
         self.count = len(arguments)
         self.result = Result(signature.result, self.where) if signature.result else None
         self.nargs = self.count + bool(self.result and self.result.large)
@@ -289,8 +288,6 @@ class Bound:
             raise SignatureError(
                 f"{self.where}: the kernel passed {call.nargs} items, {self.nargs} are expected"
             )
-        if call.later:
-            return self._resume(call)
         values: Any = ()
         if self.count:
             words = call.words
@@ -326,8 +323,9 @@ class Bound:
             buffer = None  # a name would count as a view that survived
             result = self.function(*values)
             if is_future(result, self.where):
-                deferred = not call.posted
-                return self._defer(call, result, values, buffers)
+                code = self._defer(call, result, values, buffers)
+                deferred = code == LATER
+                return code
             self._finish(call, values, buffers, result)
             del result
             return 0
@@ -350,22 +348,17 @@ class Bound:
 
     def _defer(self, call: Any, future: Any, values: list[Any], buffers: list[Any]) -> int:
         if call.posted:
-            self.later.posted(future)
+            posted(future, self.where)
             return 0
-        return self.later.defer(lib.revoff_call_later(call), future, (values, buffers))
-
-    def _resume(self, call: Any) -> int:
-        future, (values, buffers) = self.later.resume(call.later)
-        try:
-            if call.posted < 0:
-                future.cancel()
-            else:
-                self._finish(call, values, buffers, outcome(future, self.where))
-        finally:
-            # What still runs with the arrays keeps their memory.
-            del future
-            self._release(call, values, buffers)
-        return 0
+        return defer(
+            lib.revoff_call_later(call),
+            Owed(
+                future,
+                self.where,
+                lambda c, result: self._finish(c, values, buffers, result),
+                lambda c: self._release(c, values, buffers),
+            ),
+        )
 
 
 def parse_dtypes(signature: Signature, dtypes: Any, name: str) -> dict[int, np.dtype[Any]] | None:

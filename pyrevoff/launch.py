@@ -216,6 +216,11 @@ class Launch:
                 "likely causes: the handler waits for the kernel (a free, a synchronise, a copy on "
                 "the null stream, a first launch under lazy loading) or for a thread that does"
             )
+        elif s.deferred:
+            lines.append(
+                "likely causes: what the futures of handlers wait for is busy, or gone, or waits "
+                "for this kernel"
+            )
         elif not s.calls:
             lines.append(
                 "likely causes: the kernel loops or waits for a block that does not fit; "
@@ -286,7 +291,7 @@ class _Watchdog:
             self.watched[launch] = (limit, s.calls, now if calls >= 0 else since)
             if calls >= 0 or s.calls:
                 return ""
-        if now - since < limit or not (s.in_handler or s.mailbox_fn or not s.calls):
+        if now - since < limit or not (s.in_handler or s.mailbox_fn or s.deferred or not s.calls):
             return ""
         del self.watched[launch]
         return f"no progress for {limit:g} s: {launch.describe()}"
@@ -426,9 +431,11 @@ def serve(launch: Launch, timeout: float | None, deadline: float) -> LaunchStats
                 "not copied back. Look at the status of try_call, or at revoff::aborted()",
                 record.kernel,
             )
-    if problem is None and not late and record.futures:
-        left = deadline - time.monotonic()
-        finish_posted(record, None if timeout is None else max(0.0, left))
+    finish_posted(
+        record,
+        bool(late or problem or found),
+        lambda: None if timeout is None else max(0.0, deadline - time.monotonic()),
+    )
     raised, record.error = record.error, None
     if late:
         raise LaunchTimeout(late) from (raised or data_problem)

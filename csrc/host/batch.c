@@ -247,25 +247,44 @@ static void prefetch_reply(struct ports *p, const struct entry *e)
 
 /* ---- running ------------------------------------------------------------------ */
 
+/* To a handler that owes an answer for which nobody waits any more. */
+static int call_off(struct revoff_launch *l, struct run *r,
+		    struct revoff_later *later)
+{
+	int posted = r->batch.posted, left;
+
+	r->batch.later = later;
+	r->batch.posted = -1;
+	enter_handler(l);
+	r->bound.batch(&r->batch, r->bound.user);
+	left = leave_handler(l);
+	r->batch.later = NULL;
+	r->batch.posted = posted;
+	return left;
+}
+
 /* 0, REVOFF_LATER, or negative; *left: nothing may be answered. */
 static int call_handler(struct revoff_launch *l, struct run *r, int *left)
 {
-	int rc;
+	struct revoff_later *owed;
+	int again = r->batch.later != NULL, rc;
 
-	if (!r->batch.later)
+	if (!again)
 		__atomic_store_n(&l->batches, l->batches + 1, __ATOMIC_RELAXED);
 	enter_handler(l);
 	rc = r->bound.batch(&r->batch, r->bound.user);
 	*left = leave_handler(l);
-	if (*left)
-		return -1;
-	if (rc == REVOFF_LATER && !r->batch.later &&
-	    (r->single ? r->single->later : r->later))
+	owed = again ? NULL : r->single ? r->single->later : r->later;
+	if (rc == REVOFF_LATER && owed && !*left)
 		return REVOFF_LATER;
-	if (r->later && !r->batch.later) {
-		later_cancel(r->later);
+	if (rc && owed)
+		*left |= call_off(l, r, owed);
+	if (owed && !r->single) {
+		later_cancel(owed);
 		r->later = NULL;
 	}
+	if (*left)
+		return -1;
 	if (rc && r->batch.posted >= 0)
 		launch_fail(l, REVOFF_EHANDLER, "the handler of %s failed",
 			    l->image->functions[r->batch.index].name);
@@ -299,6 +318,7 @@ static void let_go(struct run *r)
 static int finish(struct revoff_launch *l, struct run *r, int rc, int left)
 {
 	struct revoff_batch *b = &r->batch;
+	int status = b->posted < 0 ? REVOFF_ABORTED : REVOFF_HANDLER;
 	unsigned good, i;
 
 	if (rc == REVOFF_LATER) {
@@ -317,7 +337,7 @@ static int finish(struct revoff_launch *l, struct run *r, int rc, int left)
 			if (i + AHEAD < r->nentries)
 				prefetch_reply(l->image->ports,
 					       &r->entries[i + AHEAD]);
-			scatter(r, &r->entries[i], good, REVOFF_HANDLER);
+			scatter(r, &r->entries[i], good, status);
 		}
 		__atomic_store_n(&l->calls, l->calls + b->count,
 				 __ATOMIC_RELAXED);
@@ -565,25 +585,21 @@ void batch_resume(struct revoff_launch *l, struct run *r, int ready)
 
 	r->batch.later = r->later;
 	r->batch.done = 0;
-	if (!ready) {
+	if (ready) {
+		rc = call_handler(l, r, &left);
+		finish(l, r, rc, left);
+	} else {
+		left = call_off(l, r, r->later);
 		r->batch.posted = -1;
-		enter_handler(l);
-		r->bound.batch(&r->batch, r->bound.user);
-		left = leave_handler(l);
 		r->batch.done = 0;
-		if (!left && r->from == FROM_PORT) {
-			unsigned i;
-
-			for (i = 0; i < r->nentries; ++i)
-				scatter(r, &r->entries[i], 0, REVOFF_ABORTED);
-		}
-		let_go(r);
-		run_free(r);
-		return;
+		finish(l, r, -1, left);
 	}
-	rc = call_handler(l, r, &left);
-	finish(l, r, rc, left);
-	run_free(r);
+	/* Its memory is for the next batch, if there is none for that yet. */
+	r->later = NULL;
+	if (l->run)
+		run_free(r);
+	else
+		l->run = r;
 }
 
 /* ---- binding ------------------------------------------------------------------- */

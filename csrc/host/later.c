@@ -75,6 +75,23 @@ struct revoff_later *later_new(struct revoff_launch *l)
 	return later;
 }
 
+REVOFF_API struct revoff_later *revoff_call_later(struct revoff_call *call)
+{
+	struct service *s = (struct service *)((char *)call -
+					       offsetof(struct service, call));
+
+	if (call->later || s->later)
+		return s->later;
+	if (call->image->functions[call->index].kind != REVOFF_FUNCTION_TYPED) {
+		fail(REVOFF_EUNSUPPORTED,
+		     "a handler of the region %s cannot answer later",
+		     service_name(s));
+		return NULL;
+	}
+	s->later = later_new(call->launch);
+	return s->later;
+}
+
 /* The handler has answered at once after all. */
 void later_cancel(struct revoff_later *later)
 {

@@ -308,7 +308,7 @@ int revoff_image_bind_batch(struct revoff_image *image, unsigned index,
  * they were), and takes its return value for the answer.  If the launch is
  * given up before that, the callers are told, and the handler is called with
  * later set and posted -1, to let go of what it has; its return value counts
- * for nothing then.
+ * for nothing then.  So it is if it asks for a later answer and then fails.
  */
 #define REVOFF_LATER 1
 struct revoff_later *revoff_call_later(struct revoff_call *call);

@@ -434,6 +434,20 @@ int leave_handler(struct revoff_launch *l)
 	return left;
 }
 
+/* To a handler that owes an answer for which nobody waits any more. */
+static void call_off(struct service *s, struct revoff_later *later)
+{
+	int posted = s->call.posted;
+
+	s->call.later = later;
+	s->call.posted = -1;
+	enter_handler(s->launch);
+	s->bound.handler(&s->call, s->bound.user);
+	s->left |= leave_handler(s->launch);
+	s->call.later = NULL;
+	s->call.posted = posted;
+}
+
 /*
  * Run the handler, with no lock held.  If the launch was handed over
  * meanwhile, its callers have been told to leave, or been answered: nothing
@@ -449,6 +463,8 @@ int run_handler(struct service *s)
 		rc = s->bound.handler(&s->call, s->bound.user);
 		/* Its kernel may be gone, and with it the memory it passed. */
 		s->left = leave_handler(l);
+		if (s->later && rc && (rc != REVOFF_LATER || s->left))
+			call_off(s, s->later);
 	} else {
 		rc = batch_of_one(s);
 	}
@@ -465,23 +481,6 @@ int run_handler(struct service *s)
 	service_fail(s, REVOFF_HANDLER, "the handler of %s failed",
 		     service_name(s));
 	return -1;
-}
-
-REVOFF_API struct revoff_later *revoff_call_later(struct revoff_call *call)
-{
-	struct service *s = (struct service *)((char *)call -
-					       offsetof(struct service, call));
-
-	if (call->later || s->later)
-		return s->later;
-	if (call->image->functions[call->index].kind != REVOFF_FUNCTION_TYPED) {
-		fail(REVOFF_EUNSUPPORTED,
-		     "a handler of the region %s cannot answer later",
-		     service_name(s));
-		return NULL;
-	}
-	s->later = later_new(call->launch);
-	return s->later;
 }
 
 static void serve_known(struct service *s, const struct rev_offload *m)
