@@ -561,12 +561,13 @@ void service_end(struct service *s)
 			__atomic_store_n(&l->failed, l->failed + 1,
 					 __ATOMIC_RELAXED);
 	}
+	if (s->from == FROM_MAILBOX)
+		l->mailbox_owed = 0;
 	if (s->left || s->from == FROM_POST)
 		return;
 	if (s->from == FROM_MAILBOX) {
 		s->rc = mailbox_answer(l->device, s->status, s->call.result,
 				       s->payload);
-		l->mailbox_owed = 0;
 		return;
 	}
 	/* A large result of words lies in scratch; of a frame, in the frame. */
