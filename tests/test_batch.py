@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Batch handlers: all calls that wait now, as arrays; and posts to them."""
 
+import time
+
 import numpy as np
 import pytest
 
@@ -288,3 +290,71 @@ def test_an_error_in_a_post_ends_the_run(image):
     image.handler("note", lambda lane, i: 1 / 0, batch=True)
     with pytest.raises(ZeroDivisionError):
         run(image, "k_note", 20, block=32)
+
+
+def test_a_ufunc_that_computes_in_another_type_is_checked(image):
+    image.handler("f4", np.multiply, batch=True)  # float32 times int32 is float64
+    x = np.full(32, 1.5, np.float32)
+    run(image, "k_f4", ro.tofrom(x), block=32)
+    assert (x == 1.5 * np.arange(32)).all()
+    x[:] = 3e38
+    with pytest.raises(OverflowError, match="f4"):
+        run(image, "k_f4", ro.tofrom(x), block=32)
+    image.handler("i2", np.sqrt, batch=True)
+    with pytest.raises(TypeError, match=r"i2.*int16"):
+        run(image, "k_small", ro.tofrom(np.ones(32, np.int16)), ro.from_(np.zeros(32, bool)))
+    image.handler("f8", np.frompyfunc(lambda v: v + 1, 1, 1), batch=True)
+    with pytest.raises(TypeError, match=r"f8.*object"):
+        run(image, "k_f8", ro.tofrom(numbers()), 32, block=32)
+
+
+@pytest.mark.once
+def test_what_was_kept_in_a_batch_that_failed_stays(image):
+    kept = []
+
+    @image.handler("f8", batch=True)
+    def f8(x):
+        kept.append(x)
+        return x[:, None]
+
+    for _ in range(5):
+        with pytest.raises(ValueError, match="shape"):
+            run(image, "k_f8", ro.tofrom(numbers(96)), 96, block=96)
+    assert all(set(x) <= set(numbers(96)) for x in kept)
+
+
+def test_many_lanes_with_a_checksum(image):
+    total = np.zeros((), np.int64)
+
+    @image.handler("quiet", batch=True)
+    def quiet(number):
+        total[...] += number.sum()
+
+    stats = run(image, "k_quiet", grid=50, block=96)
+    assert stats.calls == 4800
+    assert total == sum(100 * b + t for b in range(50) for t in range(96))
+
+
+@pytest.mark.once
+def test_posts_that_do_not_fit_are_counted(device):
+    source = r"""
+#include <pyrevoff.h>
+REVOFF_FUNCTION(note, void(int, int));
+extern "C" __global__ void k(int n, int *sent) {
+    for (int i = 0; i < n; ++i) *sent += note.try_post(i, *sent);
+}"""
+    seen = []
+
+    def note(i, before):
+        # The first batch makes the ring run full.
+        if not seen:
+            time.sleep(1)
+        seen.append((i, before))
+
+    with ro.load_image(source, device=device) as image:
+        image.handler("note", note, batch=True)
+        sent = np.zeros(1, np.int32)
+        stats = image.run("k", 300_000, ro.tofrom(sent), grid=1, block=1, timeout=60)
+    i, before = np.concatenate(seen, axis=1)
+    assert stats.posts == sent[0] == i.size and stats.dropped == 300_000 - sent[0] > 0
+    assert (np.diff(i) > 0).all() and (before == np.arange(i.size)).all()

@@ -3,6 +3,7 @@
 
 import asyncio
 import concurrent.futures
+import gc
 import math
 import threading
 import time
@@ -200,3 +201,157 @@ def test_awaitables_are_refused(image):
 def test_arrays_that_would_be_lost_in_another_process_are_refused(image):
     with ProcessPoolExecutor(1) as pool, pytest.raises(ro.SignatureError, match="tofrom"):
         image.handler("fill", print, executor=pool)
+
+
+def test_a_future_that_comes_after_its_launch_was_given_up(image):
+    """The handler is out of the library's hands when it returns it."""
+    entered, go, seen, futures = threading.Event(), threading.Event(), [], []
+
+    def total(a):
+        entered.set()
+        go.wait(30)
+        futures.append(pool.submit(work, a))
+        return futures[0]
+
+    def work(a):
+        time.sleep(0.3)
+        seen.append(int(a.sum()))
+        return 0
+
+    a = np.ones(100_000, np.int32)
+    with ThreadPoolExecutor(1) as pool:
+        image.handler("total", total)
+        with pytest.raises(ro.LaunchTimeout):
+            run(image, "k_total", ro.to(a), a.size, ro.from_(np.zeros(1, np.int32)), timeout=0.3)
+        assert entered.is_set()
+        # Nothing of the old handler is the image's any more.
+        image.handler("total", lambda a: 5)
+        gc.collect()
+        go.set()
+        out = np.zeros(1, np.int32)
+        end = time.monotonic() + 30
+        while not out[0]:
+            try:
+                run(image, "k_total", ro.to(a * 2), a.size, ro.tofrom(out))
+            except ro.InUseError:
+                assert time.monotonic() < end
+                time.sleep(0.01)
+    assert out[0] == 5
+    # Cancelled before it began, or with its array to the end.
+    assert futures[0].cancelled() or seen == [100_000]
+
+
+@pytest.mark.once
+def test_what_a_failed_launch_still_waits_for_is_cancelled(image):
+    futures = []
+
+    @image.handler("f")
+    def f(x):
+        if x == 3:
+            raise KeyError("three")
+        futures.append(Future())
+        return futures[-1]
+
+    with pytest.raises(KeyError, match="three"):
+        image.run("k", ro.tofrom(np.arange(4.0)), grid=1, block=4, timeout=60)
+    assert len(futures) == 3 and all(f.cancelled() for f in futures)
+
+
+class Stubborn:
+    """A future that cannot be cancelled, and tells of its end twice."""
+
+    def __init__(self):
+        self.callbacks = []
+
+    def add_done_callback(self, function):
+        self.callbacks.append(function)
+
+    def cancel(self):
+        raise RuntimeError("not this one")
+
+    def finish(self):
+        for function in self.callbacks * 2:
+            function(self)
+
+    def result(self):
+        return 4.0
+
+
+def test_a_future_may_be_done_after_its_launch(image):
+    futures = []
+    image.handler("f", lambda x: futures.append(Stubborn()) or futures[-1])
+    with pytest.raises(ro.LaunchTimeout, match=r"futures of handlers|is open"):
+        run(image, "k", ro.tofrom(np.zeros(2)), grid=2, timeout=0.3)
+    for future in futures:
+        future.finish()
+    futures.clear()
+
+    @image.handler("f")
+    def f(x):
+        future = Stubborn()
+        threading.Timer(0.02, future.finish).start()
+        return future
+
+    x = np.zeros(2)
+    run(image, "k", ro.tofrom(x), grid=2)
+    assert (x == 4).all()
+
+
+def test_a_future_that_takes_no_callback_fails_the_call(image):
+    class Broken(Future):
+        def add_done_callback(self, function):
+            raise RuntimeError("no callbacks here")
+
+    futures = []
+    image.handler("total", lambda a: futures.append(Broken()) or futures[-1])
+    a = np.ones(5000, np.int32)
+    with pytest.raises(RuntimeError, match="no callbacks"):
+        run(image, "k_total", ro.to(a), a.size, ro.from_(np.zeros(1, np.int32)))
+    assert futures[0].cancelled()
+
+
+def test_futures_of_posts_keep_to_the_time_limit(image):
+    futures = []
+    image.handler("note", lambda i: futures.append(Future()) or futures[-1])
+    with pytest.raises(ro.LaunchTimeout, match="note"):
+        run(image, "k_note", 3, timeout=0.5)
+    assert len(futures) == 3 and all(f.cancelled() for f in futures)
+
+
+@pytest.mark.once
+def test_a_failed_future_of_a_post_ends_a_long_run(image):
+    def note(i):
+        future = Future()
+        future.set_exception(KeyError("first")) if i == 10 else future.set_result(None)
+        return future
+
+    image.handler("note", note)
+    with pytest.raises(KeyError, match="first"):
+        run(image, "k_note", 1_000_000)
+
+
+@pytest.mark.once
+def test_ctrl_c_cancels_what_is_owed(run_child, device):
+    code = f"""
+import concurrent.futures
+import gc
+import numpy as np
+import pyrevoff as ro
+image = ro.load_image(r'''{SOURCE}''', device="{device.kind}")
+futures = []
+def f(x):
+    futures.append(concurrent.futures.Future())
+    print("ready")
+    return futures[-1]
+image.handler("f", f)
+try:
+    image.run("k", ro.tofrom(np.zeros(1)), grid=1, block=1)
+except KeyboardInterrupt:
+    print("interrupted", futures[0].cancelled())
+image.handler("f", lambda x: 2.0)
+x = np.zeros(1)
+image.run("k", ro.tofrom(x), grid=1, block=1)
+print(x[0])
+"""
+    child = run_child(code, 60, interrupt_after=0.5)
+    assert child.stdout.split() == ["ready", "interrupted", "True", "2.0"], child.stderr
