@@ -53,7 +53,7 @@ class LaunchStats:
     failed : int
         Calls answered with a status other than ok.
     polls : int
-        Looks at the mailbox.
+        Looks for calls.
     sleeps : int
         Times that the host slept between looks.
     elapsed : float
