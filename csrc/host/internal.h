@@ -381,7 +381,7 @@ int stream_transfer(struct ports *ports, unsigned port, unsigned slot, int form,
 void stream_drop(struct ports *ports, unsigned port);
 void streams_close(struct ports *ports);
 
-/* post.c: records handled, or negative */
+/* post.c: heads taken out, or negative */
 int posts_serve(struct revoff_launch *launch);
 int posts_waiting(const struct ports *ports);
 

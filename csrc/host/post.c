@@ -28,9 +28,11 @@ static const struct revoff_post *head_at(const struct ports *p, uint64_t at)
 {
 	const struct revoff_post *h = &p->heads[(uint32_t)at & (p->nheads - 1)];
 	uint32_t lap = (uint32_t)at / p->nheads + 1;
+	/* The lap is the upper half of the word that the device stores. */
+	const uint64_t *last = (const uint64_t *)(const void *)&h->thread;
 
 	/* With the lap, all before it is there: see the fence of publish(). */
-	return __atomic_load_n(&h->lap, __ATOMIC_ACQUIRE) == lap ? h : NULL;
+	return __atomic_load_n(last, __ATOMIC_ACQUIRE) >> 32 == lap ? h : NULL;
 }
 
 int posts_waiting(const struct ports *p)
@@ -210,19 +212,22 @@ int posts_serve(struct revoff_launch *l)
 {
 	struct ports *p = l->image->ports;
 	uint64_t at = p->next;
-	unsigned served = 0, heads = 0;
+	unsigned heads = 0, records = 0;
 	struct head d;
 
-	while (heads++ < MOST_HEADS && look(l, at, &d) > 0) {
+	for (; heads < MOST_HEADS && look(l, at, &d) > 0; ++heads) {
 		int index = ports_index(l, d.fn), rc = 1;
 		uint64_t before = at;
+		unsigned lanes = d.lanes;
+		int batch;
 
 		at = d.end;
 		if (index >= 0 &&
 		    (!launch_given_up(l) ||
 		     function_is_builtin(l->image->functions[index].name))) {
-			if ((unsigned)index < l->nbound &&
-			    l->bound[index].batch) {
+			batch = (unsigned)index < l->nbound &&
+				l->bound[index].batch;
+			if (batch) {
 				at = before;
 				rc = serve_run(l, index, &at, &d);
 			} else {
@@ -232,10 +237,11 @@ int posts_serve(struct revoff_launch *l)
 				return REVOFF_EBUSY;
 			if (rc < 0)
 				return rc;
+			records += batch ? (unsigned)rc : lanes;
 		}
-		served += (unsigned)((at >> 32) - (before >> 32));
 		give_room(p, at);
 	}
-	__atomic_store_n(&l->posts, l->posts + served, __ATOMIC_RELAXED);
-	return (int)served;
+	__atomic_store_n(&l->posts, l->posts + records, __ATOMIC_RELAXED);
+	/* Also those that nobody wants any more: there may be others behind. */
+	return (int)heads;
 }

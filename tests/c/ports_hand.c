@@ -36,11 +36,11 @@ void hand_close(struct hand *h)
 	lab_close(h->device);
 }
 
-void hand_start(struct hand *h)
+void hand_start(struct hand *h, const char *kernel)
 {
 	lab_set(&h->started, 0);
 	lab_set(&h->go, 0);
-	h->launch = lab_start(lab_kernel(h->image, "hold"), 1, 1, h->params);
+	h->launch = lab_start(lab_kernel(h->image, kernel), 1, 1, h->params);
 	lab_await(&h->started, 1);
 }
 

@@ -27,8 +27,8 @@ struct hand {
 
 void hand_open(struct hand *h, const char *image);
 void hand_close(struct hand *h);
-/* Start the kernel that lasts until hand_end, or until it is given up. */
-void hand_start(struct hand *h);
+/* Start a kernel that lasts until go is set ("deaf"), or it is given up ("hold"). */
+void hand_start(struct hand *h, const char *kernel);
 void hand_end(struct hand *h);
 uint64_t hand_fn(struct hand *h, const char *name);
 

@@ -27,9 +27,12 @@ int main(int argc, char **argv)
 	setenv("PYREVOFF_LIBCUDA", lab_image_path("fake-cuda"), 1);
 	lab_platform = REVOFF_PLATFORM_CUDA;
 	cycle_prepare(&c);
-	for (i = 0; i < 12; ++i) {
-		c.options.placement = (int)(i / 4);
-		c.options.lock = (int)(i / 2 % 2);
+	for (i = 0; i < 14; ++i) {
+		/* Ports, then the mailbox in all its forms. */
+		c.options.transport = i < 2 ? REVOFF_TRANSPORT_PORTS
+					    : REVOFF_TRANSPORT_MAILBOX;
+		c.options.placement = i < 2 ? 0 : (int)((i - 2) / 4);
+		c.options.lock = i < 2 ? 0 : (int)((i - 2) / 2 % 2);
 		c.options.no_packet = (int)(i % 2);
 		fprintf(stderr, "[%s]\n", lab_config_name(&c.options));
 		if (cycle_run(&c)) {

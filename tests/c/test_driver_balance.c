@@ -60,9 +60,12 @@ int main(int argc, char **argv)
 	lab_begin(argc, argv);
 	cycle_prepare(&c);
 	revoff_fault_enable(1);
-	for (i = 0; i < 12; ++i) {
-		c.options.placement = i / 4;
-		c.options.lock = i / 2 % 2;
+	for (i = 0; i < 14; ++i) {
+		/* Ports, then the mailbox in all its forms. */
+		c.options.transport = i < 2 ? REVOFF_TRANSPORT_PORTS
+					    : REVOFF_TRANSPORT_MAILBOX;
+		c.options.placement = i < 2 ? 0 : (int)((i - 2) / 4);
+		c.options.lock = i < 2 ? 0 : (int)((i - 2) / 2 % 2);
 		c.options.no_packet = i % 2;
 		revoff_fault_clear();
 		if (cycle_run(&c))

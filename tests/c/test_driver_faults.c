@@ -26,6 +26,26 @@ static int gives_back(const char *entry)
 	return 0;
 }
 
+/* Where memory cannot be registered, the driver's own has to do for ports. */
+static void without_register(struct cycle *c)
+{
+	unsigned nth;
+
+	for (nth = 1; nth < 20; ++nth) {
+		revoff_fault_clear();
+		lab_ok(revoff_fault_set("cuMemHostRegister", 1, -1));
+		lab_ok(revoff_fault_set("cuMemHostAlloc", nth,
+					FAULT_OUT_OF_MEMORY));
+		if (!cycle_run(c))
+			break;
+		t_check(strstr(c->error.text, "cuMemHostAlloc"));
+		t_check(revoff_fault_calls("cuMemHostAlloc") >= (int)nth);
+	}
+	/* Of them for the mailbox, the control words and two sets of ports. */
+	t_check(nth >= 4 && nth < 20);
+	revoff_fault_clear();
+}
+
 /* A driver that cannot even name its error. */
 static void nameless(void)
 {
@@ -53,15 +73,24 @@ int main(int argc, char **argv)
 	lab_begin(argc, argv);
 	cycle_prepare(&c);
 	revoff_fault_enable(1);
-	/* Every placement with every code, half of them without the packet. */
-	for (turn = 0; turn < 6; ++turn) {
-		c.options.placement = (int)turn % 3;
+	/*
+	 * Ports, and every placement of the mailbox, with every code; half of
+	 * them without the packet.
+	 */
+	for (turn = 0; turn < 8; ++turn) {
+		c.options.transport = turn / 2 ? REVOFF_TRANSPORT_MAILBOX
+					       : REVOFF_TRANSPORT_PORTS;
+		c.options.placement = turn / 2 ? (int)turn % 3 : 0;
 		c.options.no_packet = turn % 2;
 		for (i = 0; (entry = revoff_driver_entry(i)); ++i)
 			if (!gives_back(entry))
-				faults_at_every_call(&c, entry,
-						     codes[turn / 3]);
+				faults_at_every_call(
+					&c, entry,
+					codes[turn % 8 / 5 ^ turn % 2]);
 	}
+	c.options.transport = REVOFF_TRANSPORT_PORTS;
+	c.options.placement = 0;
+	without_register(&c);
 	nameless();
 	cycle_done(&c);
 	return T_PASS;

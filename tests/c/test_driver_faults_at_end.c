@@ -35,8 +35,11 @@ int main(int argc, char **argv)
 	cycle_prepare(&c);
 	revoff_fault_enable(1);
 	for (i = 0; i < sizeof(entries) / sizeof(entries[0]); ++i)
-		for (placement = 0; placement < 3; ++placement) {
-			c.options.placement = placement;
+		for (placement = -1; placement < 3; ++placement) {
+			c.options.transport =
+				placement < 0 ? REVOFF_TRANSPORT_PORTS
+					      : REVOFF_TRANSPORT_MAILBOX;
+			c.options.placement = placement < 0 ? 0 : placement;
 			faults_at_every_call(&c, entries[i], FAULT_UNKNOWN);
 		}
 	cycle_done(&c);

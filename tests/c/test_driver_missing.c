@@ -14,8 +14,10 @@ static void without_optional(struct cycle *c, const char *entry)
 	struct revoff_image *image;
 	int placement, rc;
 
-	for (placement = 0; placement < 3; ++placement) {
-		c->options.placement = placement;
+	for (placement = -1; placement < 3; ++placement) {
+		c->options.transport = placement < 0 ? REVOFF_TRANSPORT_PORTS
+						     : REVOFF_TRANSPORT_MAILBOX;
+		c->options.placement = placement < 0 ? 0 : placement;
 		rc = cycle_run(c);
 		if (placement == REVOFF_PLACE_MANAGED &&
 		    !strcmp(entry, "cuMemAllocManaged")) {

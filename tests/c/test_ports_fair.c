@@ -109,7 +109,7 @@ static void play(void *(*main)(void *))
 	pthread_t thread;
 
 	lab_bind(h.image, "lane", echo, &calls);
-	hand_start(&h);
+	hand_start(&h, "deaf");
 	thread = lab_thread(main, NULL);
 	t_check(revoff_launch_wait(h.launch, LAB_LIMIT) == 1);
 	lab_join(thread);

@@ -139,13 +139,14 @@ inline revoff_u64 load_word(const revoff_u64 *p)
 {
 	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
+/* What one warp has read of "done" is another's leave to write records. */
 inline revoff_u64 local_load(const revoff_u64 *p)
 {
-	return __atomic_load_n(p, __ATOMIC_RELAXED);
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
 }
 inline void local_store(revoff_u64 *p, revoff_u64 v)
 {
-	__atomic_store_n(p, v, __ATOMIC_RELAXED);
+	__atomic_store_n(p, v, __ATOMIC_RELEASE);
 }
 /* A port or a slot is given back. */
 inline void give_back(revoff_u32 *p, revoff_u32 v)
