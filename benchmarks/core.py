@@ -65,6 +65,7 @@ class Native:
         for name in ("floor_pingpong_us", "floor_usleep_us", "floor_copy_us"):
             if hasattr(self.floor, name):
                 getattr(self.floor, name).restype = ctypes.c_double
+        self.handlers.scan_ns.restype = ctypes.c_double
 
     def address(self, name: str) -> int:
         """Address of a C handler."""

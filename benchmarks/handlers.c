@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 */
 /* C handlers, so that what is measured is the transport and not Python. */
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "revoff.h"
 
@@ -136,4 +138,40 @@ API int c_batch_record(struct revoff_batch *batch, void *user)
 		tally_one(user, v[0], v[1], v[2], v[3]);
 	}
 	return 0;
+}
+
+/*
+ * What one look at all ports takes when none has called: 8 bytes every stride
+ * bytes, compared with those that are expected.  Least of n; ns, or -1.
+ */
+API double scan_ns(uint64_t bytes, uint64_t stride, int n)
+{
+	char *seen = calloc(1, bytes), *ports = calloc(1, bytes);
+	double least = -1;
+
+	/* Written, or all pages would be the same one of zeros. */
+	for (uint64_t at = 0; seen && ports && at < bytes; at += 64)
+		seen[at] = ports[at] = 1;
+	while (seen && ports && n-- > 0) {
+		struct timespec start, end;
+		uint64_t odd = 0, at;
+		double took;
+
+		clock_gettime(CLOCK_MONOTONIC, &start);
+		for (at = 0; at < bytes; at += stride)
+			odd |= __atomic_load_n((uint64_t *)(ports + at),
+					       __ATOMIC_RELAXED) ^
+			       *(uint64_t *)(seen + at / stride * 8);
+		clock_gettime(CLOCK_MONOTONIC, &end);
+		took = (double)(end.tv_sec - start.tv_sec) * 1e9 +
+		       (double)(end.tv_nsec - start.tv_nsec);
+		/* Of no use, but the compiler does not know. */
+		if (odd == 42)
+			break;
+		if (least < 0 || took < least)
+			least = took;
+	}
+	free(seen);
+	free(ports);
+	return least;
 }

@@ -212,6 +212,21 @@ __global__ void k_first(u64 ns, int n, u64 *took)
 	}
 }
 
+/* The same, once for each block: a warp that has not called before. */
+__global__ void k_first_of_each(u64 ns, u64 *took)
+{
+	u64 start = now_ns();
+
+	if (threadIdx.x)
+		return;
+	ns *= blockIdx.x + 1;
+	while (now_ns() - start < ns)
+		;
+	start = now_ns();
+	nothing();
+	took[blockIdx.x] = now_ns() - start;
+}
+
 /* The smallest step of the clock above. */
 __global__ void k_tick(u64 *step)
 {

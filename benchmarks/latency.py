@@ -21,6 +21,7 @@ from .core import HERE, Run, Skip, size_name
 ARRAYS = (64, 256, 1 << 10, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20, 16 << 20)
 QUICK_ARRAYS = (64, 4 << 10, 1 << 20)
 STRUCTS = (16, 32, 64, 128)
+PORTS, REQUEST = 8192, 2112  # as an H200 has; bytes of a request in its port
 
 
 def pingpong(run: Run, ordered: bool = False, lanes: int = 1) -> float:
@@ -282,8 +283,20 @@ def _share(run: Run, image: ro.Image, seconds: float) -> float:
     return 100 * (c1 - c0) / (t1 - t0)
 
 
+def _scans(run: Run) -> None:
+    """Bells, 8 in a word, against the heads of requests, of which each has lines of its own."""
+    for what, stride in (("bells", 8), ("heads of their requests", REQUEST)):
+        nports = PORTS // 8 if what == "bells" else PORTS
+        size = ctypes.c_uint64(nports * stride)
+        ns = run.native.handlers.scan_ns(size, ctypes.c_uint64(stride), 50)
+        run.row(
+            f"a look at {PORTS} ports by the {what}", ns * 1e-3, "us", what="scan", stride=stride
+        )
+
+
 def silence(run: Run) -> None:
     """A kernel that computes and does not call: what that costs, and the next call."""
+    _scans(run)
     with run.image(transport="ports") as image:
         run.bind_c(image, "nothing", "c_nothing")
         whose = "process" if run.kind == "cuda" else "serving thread"
@@ -300,10 +313,20 @@ def silence(run: Run) -> None:
             image.run("k_first", np.uint64(ms * 1e6), n, ro.from_(took), grid=1, block=1)
             us = took * 1e-3
             detail = {"ms": ms, "calls": n, "clock_step_ns": int(step[0])}
-            name = f"first call after {ms} ms of silence"
-            run.row(f"{name}, median", np.median(us), "us", what="first", of="median", **detail)
-            run.row(f"{name}, longest", us.max(), "us", what="first", of="max", **detail)
-            run.check(f"calls after {ms} ms", bool((took > 0).all()))
+            _first_rows(run, f"first call after {ms} ms of silence", us, detail)
+        # Each from another port: how far they are from each other must not matter.
+        ms, n, block = (20, 100, 1024) if run.kind == "cuda" else (20, 5, 32)
+        took = np.zeros(n, np.uint64)
+        image.run("k_first_of_each", np.uint64(ms * 1e6), ro.from_(took), grid=n, block=block)
+        detail = {"ms": ms, "calls": n, "clock_step_ns": int(step[0])}
+        name = f"first call of another warp after {ms} ms of silence"
+        _first_rows(run, name, took * 1e-3, detail)
+
+
+def _first_rows(run: Run, name: str, us: Any, detail: dict[str, int]) -> None:
+    run.row(f"{name}, median", np.median(us), "us", what="first", of="median", **detail)
+    run.row(f"{name}, longest", us.max(), "us", what="first", of="max", **detail)
+    run.check(f"{name}: calls", bool((us > 0).all()))
 
 
 # ---- an image without reverse functions ------------------------------------------

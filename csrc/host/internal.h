@@ -362,7 +362,7 @@ void ports_give(struct revoff_image *image);
 void ports_close(struct revoff_device *device);
 int ports_begin(struct revoff_launch *launch);
 /* Serve what waits: how many requests, or negative if the device failed. */
-int ports_poll(struct revoff_launch *launch);
+int ports_poll(struct revoff_launch *launch, int rested);
 /* Tell all that wait that the launch was given up. */
 void ports_abandon(struct revoff_image *image);
 unsigned ports_open_count(const struct ports *ports);

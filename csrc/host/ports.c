@@ -517,8 +517,8 @@ static void sweep(struct revoff_launch *l, unsigned from, unsigned to)
 }
 
 /*
- * A port without its bell: one of those that called last.  seen[] tells a request whose answer is
- * owed from one that is new.
+ * A port without its bell: one of those that called last.  seen[] tells a
+ * request whose answer is owed from one that is new.
  */
 static void note_hot(struct revoff_launch *l, unsigned port)
 {
@@ -604,7 +604,8 @@ static int serve_found(struct revoff_launch *l)
 	return (int)served;
 }
 
-int ports_poll(struct revoff_launch *l)
+/* rested: this look comes after a sleep, so that the next one is far away. */
+int ports_poll(struct revoff_launch *l, int rested)
 {
 	struct ports *p = l->image->ports;
 	int served = 0, all = 0, rc;
@@ -627,6 +628,10 @@ int ports_poll(struct revoff_launch *l)
 		unsigned to = p->sweep_at + SWEEP;
 
 		p->nfound = p->busy = 0;
+		if (rested) {
+			p->sweep_at = 0;
+			to = p->nports;
+		}
 		sweep(l, p->sweep_at, to);
 		p->sweep_at = to < p->nports ? to : 0;
 		all = !p->sweep_at;

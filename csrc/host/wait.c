@@ -85,13 +85,13 @@ static void relax(struct waiter *w, uint64_t now)
 #define BUSY_LOOKS 64
 
 /* What there is to serve, over either transport: how much, or negative. */
-static int look_for_calls(struct revoff_launch *l)
+static int look_for_calls(struct revoff_launch *l, int rested)
 {
 	uint64_t fn = 0;
 	int rc = 0;
 
 	if (l->image->ports)
-		rc = ports_poll(l);
+		rc = ports_poll(l, rested);
 	if (rc || !l->image->by_mailbox)
 		return rc;
 	rc = mailbox_peek(l->device, &fn);
@@ -140,7 +140,7 @@ static int poll(struct waiter *w)
 			return rc;
 	}
 	__atomic_store_n(&l->polls, l->polls + 1, __ATOMIC_RELAXED);
-	rc = look_for_calls(l);
+	rc = look_for_calls(l, w->sleep_ns != 0);
 	if (rc < 0)
 		return rc;
 	if (__atomic_load_n(&l->left, __ATOMIC_RELAXED))
