@@ -66,6 +66,7 @@ class Native:
             if hasattr(self.floor, name):
                 getattr(self.floor, name).restype = ctypes.c_double
         self.handlers.scan_ns.restype = ctypes.c_double
+        self.handlers.nap_share.restype = ctypes.c_double
 
     def address(self, name: str) -> int:
         """Address of a C handler."""

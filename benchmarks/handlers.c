@@ -1,8 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0 */
-/* C handlers, so that what is measured is the transport and not Python. */
+/*
+ * C handlers, so that what is measured is the transport and not Python; and
+ * what the host alone takes for what the serving loop does.
+ */
+#define _GNU_SOURCE
 #include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <time.h>
 
 #include "revoff.h"
@@ -174,4 +179,33 @@ API double scan_ns(uint64_t bytes, uint64_t stride, int n)
 	free(seen);
 	free(ports);
 	return least;
+}
+
+static double seconds(clockid_t clock)
+{
+	struct timespec t;
+
+	clock_gettime(clock, &t);
+	return (double)t.tv_sec + (double)t.tv_nsec * 1e-9;
+}
+
+/*
+ * A thread that sleeps sleep_ns again and again for run_ms, with the least
+ * timer slack, and does nothing else: its share of a core, in percent.
+ */
+API double nap_share(uint64_t sleep_ns, int run_ms)
+{
+	int slack = prctl(PR_GET_TIMERSLACK, 0, 0, 0, 0);
+	double start = seconds(CLOCK_MONOTONIC), now;
+	double spent = seconds(CLOCK_THREAD_CPUTIME_ID);
+	struct timespec t = { 0, (long)sleep_ns };
+
+	prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);
+	do {
+		nanosleep(&t, NULL);
+		now = seconds(CLOCK_MONOTONIC);
+	} while (now - start < run_ms * 1e-3);
+	spent = seconds(CLOCK_THREAD_CPUTIME_ID) - spent;
+	prctl(PR_SET_TIMERSLACK, slack, 0, 0, 0);
+	return 100 * spent / (now - start);
 }

@@ -297,6 +297,8 @@ def _scans(run: Run) -> None:
 def silence(run: Run) -> None:
     """A kernel that computes and does not call: what that costs, and the next call."""
     _scans(run)
+    bare = run.native.handlers.nap_share(ctypes.c_uint64(50_000), 50 if run.quick else 500)
+    run.row("CPU of a thread that only sleeps, 50 us a time", bare, "%", what="nap")
     with run.image(transport="ports") as image:
         run.bind_c(image, "nothing", "c_nothing")
         whose = "process" if run.kind == "cuda" else "serving thread"
