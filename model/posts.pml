@@ -223,7 +223,7 @@ again:		room_now((r + lanes) % WRAP, (h + 1) % WRAP, room);
 #endif
 		od;
 #endif
-		/* The records, the first half of the head. */
+		/* The records, the head but for its last word. */
 		atomic {
 			k = 0;
 			do

@@ -106,11 +106,10 @@ inline void store_pair(void *to, revoff_u64 a, revoff_u64 b)
 	((revoff_u64 *)to)[0] = a;
 	((revoff_u64 *)to)[1] = b;
 }
-/* The second half of a post's head, whose last word makes it count. */
-inline void store_last(void *to, revoff_u64 a, revoff_u64 b)
+/* The last word of a post's head, which makes it count. */
+inline void store_last(revoff_u64 *to, revoff_u64 v)
 {
-	((revoff_u64 *)to)[0] = a;
-	__atomic_store_n((revoff_u64 *)to + 1, b, __ATOMIC_RELEASE);
+	__atomic_store_n(to, v, __ATOMIC_RELEASE);
 }
 inline void fence_system()
 {
@@ -381,9 +380,12 @@ __device__ inline void store_pair(void *to, revoff_u64 a, revoff_u64 b)
 {
 	store_unit((revoff_unit *)to, a, b);
 }
-__device__ inline void store_last(void *to, revoff_u64 a, revoff_u64 b)
+__device__ inline void store_last(revoff_u64 *to, revoff_u64 v)
 {
-	store_unit((revoff_unit *)to, a, b);
+	asm volatile("st.relaxed.sys.u64 [%0], %1;"
+		     :
+		     : "l"(to), "l"(v)
+		     : "memory");
 }
 __device__ inline void fence_system()
 {
@@ -471,7 +473,7 @@ __device__ void load_cached(const revoff_unit *from, revoff_u64 *lo,
 			    revoff_u64 *hi);
 __device__ void store_byte(revoff_u8 *to, revoff_u8 v);
 __device__ void store_pair(void *to, revoff_u64 a, revoff_u64 b);
-__device__ void store_last(void *to, revoff_u64 a, revoff_u64 b);
+__device__ void store_last(revoff_u64 *to, revoff_u64 v);
 __device__ void fence_system();
 __device__ void fence_device();
 __device__ revoff_u32 fetch_or(revoff_u32 *p, revoff_u32 v);

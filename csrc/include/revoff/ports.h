@@ -518,8 +518,9 @@ __device__ inline revoff_u64 *record_word(revoff_u32 slot, revoff_u32 at)
 }
 
 /*
- * The head makes the records count: its second half, with the lap, is stored
- * after a fence that covers the records of all lanes.
+ * The head makes the records count: its last word, with the lap, is stored
+ * after a fence that covers the records of all lanes.  It goes alone: nothing
+ * orders the two halves of a 16-byte store.
  */
 __device__ inline void publish(group g, const place &here, const void *fn,
 			       revoff_u32 slots, revoff_u32 index)
@@ -527,15 +528,16 @@ __device__ inline void publish(group g, const place &here, const void *fn,
 	revoff_post *h = (revoff_post *)__revoff_link.heads +
 			 (index & (__revoff_link.nheads - 1));
 	revoff_u32 lap = index / __revoff_link.nheads + 1;
-	if (g.rank == 0)
+	if (g.rank == 0) {
 		store_pair(h, (revoff_u64)fn, g.mask | (revoff_u64)slots << 32);
+		((revoff_u64 *)h)[2] =
+			blockIdx.x | (revoff_u64)(blockIdx.y | blockIdx.z << 16)
+					     << 32;
+	}
 	sync(g);
 	if (g.rank == 0) {
 		fence_system();
-		store_last((char *)h + 16,
-			   blockIdx.x |
-				   (revoff_u64)(blockIdx.y | blockIdx.z << 16)
-					   << 32,
+		store_last((revoff_u64 *)h + 3,
 			   here.thread | (revoff_u64)lap << 32);
 	}
 }
