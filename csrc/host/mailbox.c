@@ -180,11 +180,14 @@ int mailbox_answer(struct revoff_device *d, int status, uint64_t result,
 	const char *entry = "cuMemcpyHtoDAsync";
 	CUresult r = 0;
 
-	/* The device looks at these while it waits for the flag. */
+	/*
+	 * The device looks at these while it waits for the flag, so the second
+	 * mark must vouch for the result by itself.
+	 */
 	__atomic_store_n(&call->mapnum, REVOFF_ANSWER_MARK | (uint32_t)status,
 			 __ATOMIC_RELAXED);
 	__atomic_store_n(&call->addrs, result, __ATOMIC_RELAXED);
-	__atomic_store_n(&call->sizes, REVOFF_ANSWER_MARK, __ATOMIC_RELAXED);
+	__atomic_store_n(&call->sizes, REVOFF_ANSWER_MARK, __ATOMIC_RELEASE);
 	if (m->placement != REVOFF_PLACE_COPY) {
 		__atomic_store_n(&m->host->call.fn, 0, __ATOMIC_RELEASE);
 		return 0;
