@@ -7,7 +7,7 @@
 #   make model    check the protocol's models with spin, a line for each search
 #   make gpu      on a machine with a GPU: build in place with PYTHON, then the
 #                 tests on CUDA and the benchmark; needs no network
-#   make format   lay the sources out
+#   make format   lay the sources out; lines of docs/memory-order.md
 #   make clean    remove what was built; .venv stays
 #
 # PYTHON picks the interpreter, VENV another folder than .venv.
@@ -60,6 +60,7 @@ format:
 	$(VENV)/bin/ruff check -q --fix .
 	$(VENV)/bin/ruff format -q .
 	$(VENV)/bin/clang-format -i $(C_FILES)
+	$(RUN) tools/memory_order.py
 
 clean:
 	rm -rf build dist *.egg-info pyrevoff/_revoff*.so

@@ -496,7 +496,7 @@ REVOFF_API void *revoff_device_copy_stream(struct revoff_device *device)
 REVOFF_API int revoff_set_target_rev(struct revoff_device *device,
 				     revoff_target_rev_fn *callback)
 {
-	__atomic_store_n(&device->target_rev,
+	__atomic_store_n(&device->target_rev, /* [callback store] */
 			 callback ? callback : revoff_target_rev,
 			 __ATOMIC_RELEASE);
 	return 0;

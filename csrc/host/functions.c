@@ -69,6 +69,7 @@ static int add_function(struct revoff_image *image, uint64_t fn, int kind,
 		free(f->signature);
 		return fail(REVOFF_ENOMEM, "out of host memory");
 	}
+	/* [functions store] */
 	__atomic_store_n(&image->nfunctions, image->nfunctions + 1,
 			 __ATOMIC_RELEASE);
 	return 0;
@@ -208,6 +209,7 @@ static int adopt_builtin(struct revoff_image *image, uint64_t fn,
 		    strncmp(f->signature, d->signature, sizeof(d->signature)))
 			continue;
 		/* Only the thread that serves the image's launch comes here. */
+		/* [identity store] */
 		__atomic_store_n(&f->fn, fn, __ATOMIC_RELEASE);
 		return (int)i;
 	}

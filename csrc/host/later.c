@@ -112,6 +112,7 @@ REVOFF_API void revoff_later_ready(struct revoff_later *later)
 		++later->refs;
 		later->next_ready = q->ready;
 		q->ready = later;
+		/* [ready store] */
 		__atomic_store_n(&q->any, 1, __ATOMIC_RELEASE);
 	}
 	pthread_mutex_unlock(&q->m);
@@ -213,7 +214,7 @@ int laters_serve(struct revoff_launch *l)
 		laters_drop(l);
 		return 0;
 	}
-	if (!__atomic_load_n(&q->any, __ATOMIC_ACQUIRE))
+	if (!__atomic_load_n(&q->any, __ATOMIC_ACQUIRE)) /* [ready load] */
 		return 0;
 	pthread_mutex_lock(&q->m);
 	list = q->ready;

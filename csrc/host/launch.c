@@ -278,6 +278,7 @@ REVOFF_API int revoff_launch_abort(struct revoff_launch *l, int reason)
 	uint32_t none = REVOFF_ABORT_NONE;
 
 	if (c)
+		/* [abort atomic] */
 		__atomic_compare_exchange_n(&c->abort, &none, (uint32_t)reason,
 					    0, __ATOMIC_RELEASE,
 					    __ATOMIC_RELAXED);
@@ -287,6 +288,7 @@ REVOFF_API int revoff_launch_abort(struct revoff_launch *l, int reason)
 REVOFF_API int revoff_launch_stop(struct revoff_launch *l)
 {
 	if (l->image->control)
+		/* [stop store] */
 		__atomic_store_n(&l->image->control->stop, 1u,
 				 __ATOMIC_RELAXED);
 	return 0;
@@ -300,6 +302,7 @@ static void report_missed(struct revoff_launch *l)
 	int index, status;
 	uint64_t fn;
 
+	/* [missed load] */
 	if (!c || !__atomic_load_n(&c->missed, __ATOMIC_ACQUIRE))
 		return;
 	status = c->missed_status;
@@ -345,6 +348,7 @@ static int note_result(struct revoff_launch *l, CUresult r, const char *entry)
 	if (gone) {
 		l->end_ns = now_ns();
 		l->result = r;
+		/* [ended store] */
 		__atomic_store_n(&l->ended, 1, __ATOMIC_RELEASE);
 	}
 	if (!r) {
@@ -425,6 +429,7 @@ revoff_launch_failure(struct revoff_launch *l)
 {
 	static const struct revoff_error none;
 
+	/* [failure load] */
 	return __atomic_load_n(&l->has_failure, __ATOMIC_ACQUIRE) ? &l->failure
 								  : &none;
 }
@@ -446,6 +451,7 @@ REVOFF_API void revoff_launch_stats(struct revoff_launch *l,
 	stats->deferred = l->laters ? __atomic_load_n(&l->laters->npending,
 						      __ATOMIC_RELAXED)
 				    : 0;
+	/* [ended-stats load] */
 	stats->elapsed_ns = (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)
 				     ? l->end_ns
 				     : now_ns()) -
@@ -461,6 +467,7 @@ REVOFF_API void revoff_launch_stats(struct revoff_launch *l,
 		stats->abort = __atomic_load_n(&c->abort, __ATOMIC_RELAXED);
 		stats->deserted =
 			__atomic_load_n(&c->deserted, __ATOMIC_RELAXED);
+		/* [dropped load] */
 		stats->dropped = __atomic_load_n(&c->dropped, __ATOMIC_RELAXED);
 	}
 	/* In placement copy this is the mirror, as of the last look. */
@@ -479,6 +486,7 @@ static int finish(struct revoff_launch *l)
 	pthread_mutex_lock(&l->m);
 	in_wait = l->in_wait;
 	pthread_mutex_unlock(&l->m);
+	/* [ended load] */
 	if (in_wait || !__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE))
 		return launch_hand_over(l);
 	launch_unregister(l);

@@ -136,12 +136,13 @@ int mailbox_peek(struct revoff_device *d, uint64_t *fn)
 	CUresult r;
 
 	if (m->placement != REVOFF_PLACE_COPY) {
+		/* [fn load] */
 		*fn = __atomic_load_n(&m->host->call.fn, __ATOMIC_ACQUIRE);
 		return 0;
 	}
 	pthread_mutex_lock(&d->copy);
 	r = mirror_in(d, FLAG_AT, sizeof(m->host->call.fn), &entry);
-	*fn = m->host->call.fn;
+	*fn = m->host->call.fn; /* [mirror load] */
 	pthread_mutex_unlock(&d->copy);
 	return device_result(d, r, entry, "cannot read the mailbox");
 }
@@ -184,15 +185,20 @@ int mailbox_answer(struct revoff_device *d, int status, uint64_t result,
 	 * The device looks at these while it waits for the flag, so the second
 	 * mark must vouch for the result by itself.
 	 */
+	/* [status store] */
 	__atomic_store_n(&call->mapnum, REVOFF_ANSWER_MARK | (uint32_t)status,
 			 __ATOMIC_RELAXED);
+	/* [result store] */
 	__atomic_store_n(&call->addrs, result, __ATOMIC_RELAXED);
+	/* [mark store] */
 	__atomic_store_n(&call->sizes, REVOFF_ANSWER_MARK, __ATOMIC_RELEASE);
 	if (m->placement != REVOFF_PLACE_COPY) {
+		/* [answer store] */
 		__atomic_store_n(&m->host->call.fn, 0, __ATOMIC_RELEASE);
 		return 0;
 	}
 	pthread_mutex_lock(&d->copy);
+	/* [mirror store] */
 	__atomic_store_n(&m->host->call.fn, 0, __ATOMIC_RELAXED);
 	if (payload)
 		r = mirror_out(d, HEAD, payload);

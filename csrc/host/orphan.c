@@ -39,9 +39,11 @@ static int reap_one(struct revoff_launch *l)
 	laters_drop(l);
 	if (!l->ended)
 		launch_ask_stream(l);
+	/* [deserted load] */
 	deserted = c && __atomic_load_n(&c->deserted, __ATOMIC_ACQUIRE);
 	if (c && left && d->stuck == l && (l->ended || deserted)) {
 		/* Whoever gets the lock next waits for its answer again. */
+		/* [leave-end store] */
 		__atomic_store_n(&c->leave, 0, __ATOMIC_RELEASE);
 		/* If nobody left, the mailbox may be another image's now. */
 		if (deserted && !d->lost)
@@ -109,6 +111,7 @@ int launch_hand_over(struct revoff_launch *l)
 	pthread_mutex_lock(&d->lock);
 	if (l->left && l->image->by_mailbox) {
 		d->stuck = l;
+		/* [leave store] */
 		__atomic_store_n(&l->image->control->leave, 1,
 				 __ATOMIC_RELEASE);
 	}

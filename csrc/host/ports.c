@@ -38,7 +38,7 @@ typedef uint32_t pair __attribute__((vector_size(16)));
 
 static inline uint64_t get(const revoff_u64 *p)
 {
-	return __atomic_load_n(p, __ATOMIC_ACQUIRE);
+	return __atomic_load_n(p, __ATOMIC_ACQUIRE); /* [request load] */
 }
 
 /* Both halves of a unit, if they carry the number. */
@@ -87,7 +87,9 @@ int port_words(const struct ports *p, unsigned port, uint32_t seq,
 		pair none = { 0, 0, 0, 0 }, number = none + seq;
 
 		for (; i + 2 <= count; i += 2) {
+			/* [words load] */
 			pair a = *(const volatile pair *)&u[i];
+			/* [words-next load] */
 			pair b = *(const volatile pair *)&u[i + 1];
 			pair words = SHUFFLE(a, b, 0, 2, 4, 6);
 
@@ -96,7 +98,7 @@ int port_words(const struct ports *p, unsigned port, uint32_t seq,
 		}
 		odd = none[0] | none[1] | none[2] | none[3];
 		/* A frame in a slot is read after this, on any processor. */
-		__atomic_thread_fence(__ATOMIC_ACQUIRE);
+		__atomic_thread_fence(__ATOMIC_ACQUIRE); /* [words fence] */
 	}
 #endif
 	for (; i < count; ++i) {
@@ -132,8 +134,10 @@ static inline void put(struct revoff_unit *u, uint64_t word, uint32_t seq)
 	uint64_t number = (uint64_t)seq << 32;
 
 	/* What the device may read after this, frames, is written before. */
+	/* [reply store] */
 	__atomic_store_n(&u->lo, (word & 0xffffffffu) | number,
 			 __ATOMIC_RELEASE);
+	/* [reply-high store] */
 	__atomic_store_n(&u->hi, word >> 32 | number, __ATOMIC_RELEASE);
 }
 
@@ -146,7 +150,7 @@ static void settle(struct ports *p, unsigned port, uint32_t seq,
 		return;
 	}
 	p->owed[port] = 0;
-	/* Statistics are asked for by any thread. */
+	/* Statistics are asked for by any thread. [answered store] */
 	__atomic_store_n(&p->answered[port], seq, __ATOMIC_RELAXED);
 	if (seq >= REVOFF_SEQ_LAST)
 		p->dirty = 1;
@@ -192,14 +196,14 @@ void ports_reply_all(struct ports *p, const struct request *r, unsigned port,
 		i = 0;
 #ifdef PAIRS
 		/* What the device may read after this is written before. */
-		__atomic_thread_fence(__ATOMIC_RELEASE);
+		__atomic_thread_fence(__ATOMIC_RELEASE); /* [replies fence] */
 		for (; i + 2 <= r->lanes; i += 2) {
 			pair two, number = (pair){ 0, 0, 0, 0 } + r->seq;
 
 			memcpy(&two, &words[i], sizeof(two));
-			*(volatile pair *)&u[i] =
+			*(volatile pair *)&u[i] = /* [replies store] */
 				SHUFFLE(two, number, 0, 4, 1, 5);
-			*(volatile pair *)&u[i + 1] =
+			*(volatile pair *)&u[i + 1] = /* [replies-next store] */
 				SHUFFLE(two, number, 2, 6, 3, 7);
 		}
 #endif
@@ -240,6 +244,7 @@ void ports_abandon(struct revoff_image *image)
 		struct request r;
 
 		/* Now and then without its bell, as in probe(). */
+		/* [bell-late load] */
 		if ((__atomic_load_n(&p->bells[port], __ATOMIC_RELAXED) ==
 			     (uint8_t)p->answered[port] &&
 		     (port ^ p->turn) % 16) ||
@@ -264,7 +269,9 @@ unsigned ports_open_count(const struct ports *p)
 	unsigned port, n = 0;
 
 	for (port = 0; p && port < p->nports; ++port)
+		/* [bell-count load] */
 		n += __atomic_load_n(&p->bells[port], __ATOMIC_RELAXED) !=
+		     /* [answered load] */
 		     (uint8_t)__atomic_load_n(&p->answered[port],
 					      __ATOMIC_RELAXED);
 	return n;
@@ -497,7 +504,7 @@ static void sweep(struct revoff_launch *l, unsigned from, unsigned to)
 		uint64_t odd = 0, b[4];
 
 		for (k = 0; k < 4; ++k) {
-			b[k] = __atomic_load_n(&bells[i + k],
+			b[k] = __atomic_load_n(&bells[i + k], /* [bell load] */
 					       __ATOMIC_RELAXED) ^
 			       seen[i + k];
 			odd |= b[k];

@@ -32,6 +32,7 @@ static const struct revoff_post *head_at(const struct ports *p, uint64_t at)
 	const uint64_t *last = (const uint64_t *)(const void *)&h->thread;
 
 	/* With the lap, all before it is there: see the fence of publish(). */
+	/* [lap load] */
 	return __atomic_load_n(last, __ATOMIC_ACQUIRE) >> 32 == lap ? h : NULL;
 }
 
@@ -47,7 +48,7 @@ static int look(struct revoff_launch *l, uint64_t at, struct head *out)
 
 	if (!h)
 		return 0;
-	out->fn = h->fn;
+	out->fn = h->fn; /* [post load] */
 	out->mask = h->mask;
 	out->slots = h->slots;
 	out->lanes = (unsigned)__builtin_popcount(h->mask);
@@ -67,7 +68,7 @@ static void give_room(struct ports *p, uint64_t next)
 {
 	p->next = next;
 	/* After the last load of the records: the device writes them again. */
-	__atomic_store_n(p->done, next, __ATOMIC_RELEASE);
+	__atomic_store_n(p->done, next, __ATOMIC_RELEASE); /* [room store] */
 }
 
 /* One record to the handler for single calls; 0 if the launch was handed over. */
@@ -241,6 +242,7 @@ int posts_serve(struct revoff_launch *l)
 		}
 		give_room(p, at);
 	}
+	/* [posts store] */
 	__atomic_store_n(&l->posts, l->posts + records, __ATOMIC_RELAXED);
 	/* Also those that nobody wants any more: there may be others behind. */
 	return (int)heads;

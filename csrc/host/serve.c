@@ -34,6 +34,7 @@ static void failure(struct revoff_launch *l, int code, const char *format,
 			l->failure.code = code;
 		}
 		vsnprintf(l->failure.text, sizeof(l->failure.text), format, ap);
+		/* [failure store] */
 		__atomic_store_n(&l->has_failure, 1, __ATOMIC_RELEASE);
 	}
 	revoff_launch_abort(l, REVOFF_ABORT_FAILED);
@@ -408,6 +409,7 @@ void serve_words(struct service *s, const uint64_t *words)
 int launch_given_up(const struct revoff_launch *l)
 {
 	return l->image->control &&
+	       /* [abort load] */
 	       __atomic_load_n(&l->image->control->abort, __ATOMIC_RELAXED);
 }
 
@@ -496,6 +498,7 @@ static void serve_known(struct service *s, const struct rev_offload *m)
 		serve_typed(s, m);
 		return;
 	}
+	/* [callback load] */
 	__atomic_load_n(&l->device->target_rev, __ATOMIC_ACQUIRE)(
 		m->fn, m->mapnum, m->addrs, m->sizes, m->kinds, m->dev_num,
 		service_dev_to_host, service_host_to_dev, s);

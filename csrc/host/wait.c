@@ -185,7 +185,7 @@ int launch_poll(struct revoff_launch *l, uint64_t timeout_ns)
 			    .slack = -1 };
 	int rc, n;
 
-	if (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)) {
+	if (__atomic_load_n(&l->ended, __ATOMIC_ACQUIRE)) { /* [ended load] */
 		if (!l->result)
 			return 1;
 		*error_slot() = l->failure;

@@ -49,6 +49,7 @@ template <class Call_, class... Args_> struct function<Call_, void(Args_...)> {
 		status s =
 			detail::post<Args_...>(false, Call_::self(), args...);
 		if (s == aborted_call && wire::control())
+			/* [dropped atomic] */
 			wire::count(&wire::control()->dropped);
 		return s == ok;
 	}

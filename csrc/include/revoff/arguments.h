@@ -96,12 +96,12 @@ struct direct {
 	__device__ revoff_u64 put(revoff_u64 at, const void *from, revoff_u64 n)
 	{
 		if (from)
-			copy(payload + at, from, n);
+			copy(payload + at, from, n); /* [frame store] */
 		return (revoff_u64)(payload + at);
 	}
 	__device__ void get(void *to, revoff_u64 address, revoff_u64 n)
 	{
-		copy(to, (const void *)address, n);
+		copy(to, (const void *)address, n); /* [frame load] */
 	}
 };
 
@@ -137,6 +137,7 @@ struct streamed {
 			revoff_u64 piece = n - done < REVOFF_SLOT_BYTES
 						   ? n - done
 						   : REVOFF_SLOT_BYTES;
+			/* [piece store] */
 			copy(wire::slot_at(slot), (const char *)from + done,
 			     piece);
 			transfer(REVOFF_FORM_SEND, at + done, piece);
@@ -155,6 +156,7 @@ struct streamed {
 			transfer(REVOFF_FORM_FETCH,
 				 (address & ~REVOFF_STREAM) + done, piece);
 			if (status == REVOFF_OK)
+				/* [piece load] */
 				copy((char *)to + done, wire::slot_at(slot),
 				     piece);
 			done += piece;
@@ -164,10 +166,10 @@ struct streamed {
 	__device__ void transfer(revoff_u32 form, revoff_u64 at, revoff_u64 n)
 	{
 		revoff_u64 words[3] = { at, n, total };
-		wire::fence_system();
+		wire::fence_system(); /* [piece fence] */
 		wire::ask<3>(g, *p, *here, fn, form << 8, slot, words);
 		revoff_i32 s = wire::status_of(wire::await<0>(g, *p, *here));
-		wire::fence_system();
+		wire::fence_system(); /* [piece-back fence] */
 		if (status == REVOFF_OK)
 			status = s;
 	}
@@ -238,6 +240,7 @@ template <unsigned Count_, class Place_> struct filler {
 		if constexpr (Count_ > 0) {
 			REVOFF_UNROLL
 			for (unsigned k = 0; k < Count_; k += 2) {
+				/* [frame-lists store] */
 				((pair *)addrs)[k / 2] =
 					pair{ address[k], address[k + 1] };
 				((pair *)sizes)[k / 2] =

@@ -39,7 +39,7 @@ __device__ inline status call_locked(revoff_gate *gate, revoff_descriptor *fn,
 			blockIdx.y | (revoff_u64)blockIdx.z << 32 };
 	head[1] = pair{ threadIdx.x | (revoff_u64)threadIdx.y << 32,
 			threadIdx.z };
-	m->call.mapnum = f.i;
+	m->call.mapnum = f.i; /* [words store] */
 	*(pair *)&m->call.addrs =
 		pair{ (revoff_u64)p->addrs, (revoff_u64)p->sizes };
 	m->call.kinds = (revoff_u64)p->kinds;
@@ -142,12 +142,12 @@ ask_with_frame(wire::group g, wire::port &p, const wire::place &here,
 	 * Each lane's own stores, and what it knows of others', before its
 	 * request; the host has all requests before it reads.
 	 */
-	wire::fence_system();
+	wire::fence_system(); /* [frame fence] */
 	wire::ask<1>(g, p, here, fn, REVOFF_FORM_FRAME << 8 | stride / 16 << 16,
 		     slot, &items);
 	wire::glance<1> got = wire::await<1>(g, p, here);
 	/* What the host wrote, and copied, is read after this. */
-	wire::fence_system();
+	wire::fence_system(); /* [frame-back fence] */
 	return got;
 }
 
@@ -324,6 +324,7 @@ __device__ inline void post_data(revoff_u32 slot, unsigned word, revoff_u32 *at,
 			revoff_u64 w = 0;
 			for (unsigned k = 0; k < 8 && i + k < n; ++k)
 				((char *)&w)[k] = d[i + k];
+			/* [record-data store] */
 			*wire::record_word(slot, *at + (revoff_u32)i) = w;
 		}
 		*at += (revoff_u32)((n + 7) / 8 * 8);
@@ -355,6 +356,7 @@ __device__ inline bool store_together(wire::group g, revoff_u32 slot,
 							     from)
 					       : 0;
 			bool odd = g.rank & 1;
+			/* [record-lines store] */
 			wire::store_pair(
 				wire::record_word(slot + (unsigned)from,
 						  odd * 16u),
@@ -392,9 +394,11 @@ __device__ inline status post_lanes(wire::group g, const wire::place &here,
 		/* A slot is 32 bytes: pairs of words do not straddle. */
 		REVOFF_UNROLL
 		for (unsigned w = 0; w + 1 < count; w += 2)
+			/* [record store] */
 			wire::store_pair(wire::record_word(slot, w * 8),
 					 words[w], words[w + 1]);
 		if constexpr (count % 2)
+			/* [record-odd store] */
 			*wire::record_word(slot, (count - 1) * 8) =
 				words[count - 1];
 	}

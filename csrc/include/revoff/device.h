@@ -22,22 +22,24 @@ namespace wire
 __device__ inline void look(const rev_offload *r, revoff_u64 *state)
 {
 #if defined(__CUDA_ARCH__)
+	/* [result load] */
 	asm volatile("ld.relaxed.sys.v2.u64 {%0, %1}, [%4+16];\n\t"
-		     "ld.acquire.sys.v2.u64 {%2, %3}, [%4];"
+		     "ld.acquire.sys.v2.u64 {%2, %3}, [%4];" /* [answer load] */
 		     : "=&l"(state[2]), "=&l"(state[3]), "=&l"(state[0]),
 		       "=&l"(state[1])
 		     : "l"(r)
 		     : "memory");
 #else
-	state[0] = load_acquire(&r->fn);
-	state[1] = load_relaxed(&r->mapnum);
-	state[2] = load_relaxed(&r->addrs);
-	state[3] = load_relaxed(&r->sizes);
+	state[0] = load_acquire(&r->fn);     /* [cpu-answer load] */
+	state[1] = load_relaxed(&r->mapnum); /* [cpu-status load] */
+	state[2] = load_relaxed(&r->addrs);  /* [cpu-result load] */
+	state[3] = load_relaxed(&r->sizes);  /* [cpu-mark load] */
 #endif
 }
 
 __device__ inline bool try_lock(revoff_u32 *lock)
 {
+	/* [lock load] [lock atomic] */
 	return local_relaxed(lock) == 0 && exchange_acquire(lock, 1u) == 0;
 }
 
@@ -50,6 +52,7 @@ __device__ inline bool wait_for_lock(revoff_u32 *lock)
 {
 	unsigned ns = 64;
 	for (unsigned turn = 1; !try_lock(lock); ++turn) {
+		/* [abort load] */
 		if (turn % 16 == 0 && load_relaxed(&control()->abort))
 			return false;
 		pause(ns);
@@ -81,6 +84,7 @@ __device__ inline bool acquire(revoff_gate **g)
 	 * and a write of the device's L2, and can be lost.
 	 */
 	if (__revoff_link.flags & REVOFF_LINK_LOCK)
+		/* [patch-lock atomic] */
 		exchange_sys(&__gomp_rev_offload_var->call.lock, 1u);
 	progress();
 	return true;
@@ -89,8 +93,9 @@ __device__ inline bool acquire(revoff_gate **g)
 __device__ inline void release(revoff_gate *g)
 {
 	if (__revoff_link.flags & REVOFF_LINK_LOCK)
+		/* [patch-unlock atomic] */
 		exchange_sys(&__gomp_rev_offload_var->call.lock, 0u);
-	local_release(lock_word(), 0u);
+	local_release(lock_word(), 0u); /* [lock store] */
 	leave(g);
 }
 
@@ -118,18 +123,19 @@ __device__ inline answer exchange(revoff_mailbox *m, const void *fn)
 	revoff_control *c = control();
 	rev_offload *r = &m->call;
 	revoff_u64 state[4];
-	store_release(&r->fn, (revoff_u64)fn);
+	store_release(&r->fn, (revoff_u64)fn); /* [fn store] */
 	for (unsigned turn = 1;; ++turn) {
 		look(r, state);
 		if (state[0] == 0)
 			break;
+		/* [leave load] */
 		if (turn % 32 == 0 && load_acquire(&c->leave)) {
 			/* An answer given before "leave" counts. */
-			if (load_acquire(&r->fn) == 0)
+			if (load_acquire(&r->fn) == 0) /* [fn-again load] */
 				continue;
 			/* None of its stores may come after the reset. */
-			fence_system();
-			count(&c->deserted);
+			fence_system();	     /* [deserted fence] */
+			count(&c->deserted); /* [deserted atomic] */
 			return answer{ false, REVOFF_ABORTED, 0 };
 		}
 #if defined(REVOFF_CPU_DEVICE)
@@ -170,7 +176,7 @@ __device__ inline void fill(revoff_u64 mapnum, void **hostaddrs,
 			    revoff_u64 *sizes, revoff_u16 *kinds)
 {
 	revoff_mailbox *m = __gomp_rev_offload_var;
-	m->call.mapnum = mapnum;
+	m->call.mapnum = mapnum; /* [words store] */
 	m->call.dev_num = __gomp_additional_icvs.device_num;
 	if (!(__revoff_link.flags & REVOFF_LINK_PACKET) ||
 	    mapnum > REVOFF_PACKET_MAPS) {
@@ -214,6 +220,7 @@ __device__ inline void target_port(const void *fn, revoff_u64 mapnum,
 		slot = take_slot(g, here);
 		revoff_packet *to = (revoff_packet *)slot_at(slot);
 		for (unsigned i = 0; i < (unsigned)mapnum; ++i) {
+			/* [frame-lists store] */
 			to->addrs[i] = (revoff_u64)hostaddrs[i];
 			to->sizes[i] = sizes[i];
 			to->kinds[i] = kinds[i];
@@ -223,10 +230,10 @@ __device__ inline void target_port(const void *fn, revoff_u64 mapnum,
 		words[3] = (revoff_u64)to->kinds;
 	}
 	/* The mapped data, too, is the host's to copy from here on. */
-	fence_system();
+	fence_system(); /* [frame fence] */
 	ask<5>(g, p, here, fn, REVOFF_FORM_GOMP << 8, slot, words);
 	await<0>(g, p, here);
-	fence_system();
+	fence_system(); /* [frame-back fence] */
 	if (lists)
 		give_slot(g, slot);
 	p.release(g);

@@ -67,10 +67,12 @@ __device__ inline revoff_i32 missed(const void *fn, revoff_i32 status)
 {
 	revoff_control *c = control();
 	if (c) {
+		/* [missed-fn store] */
 		store_relaxed(&c->missed_fn, (revoff_u64)fn);
+		/* [missed-status store] */
 		store_relaxed((revoff_u32 *)&c->missed_status,
 			      (revoff_u32)status);
-		count(&c->missed);
+		count(&c->missed); /* [missed atomic] */
 	}
 	return status;
 }
@@ -93,8 +95,9 @@ __device__ inline revoff_gate *gate()
  */
 __device__ inline void enter(revoff_gate *g, unsigned ns)
 {
-	revoff_u32 mine = fetch_add(&g->next, 1u);
+	revoff_u32 mine = fetch_add(&g->next, 1u); /* [gate atomic] */
 	for (;;) {
+		/* [gate load] */
 		revoff_u32 ahead = mine - local_acquire(&g->serving);
 		if (ahead == 0)
 			return;
@@ -106,6 +109,7 @@ __device__ inline void enter(revoff_gate *g, unsigned ns)
 __device__ inline void leave(revoff_gate *g)
 {
 	if (g)
+		/* [gate store] [gate-own load] */
 		local_release(&g->serving, local_relaxed(&g->serving) + 1);
 }
 

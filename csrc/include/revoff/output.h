@@ -179,7 +179,7 @@ template <class Tag_> __device__ inline bool stop_requested()
 	asm volatile("" : : "r"(used));
 #endif
 	const revoff_control *c = wire::control();
-	return c && wire::load_relaxed(&c->stop);
+	return c && wire::load_relaxed(&c->stop); /* [stop load] */
 }
 
 } /* namespace detail */

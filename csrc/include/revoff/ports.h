@@ -177,6 +177,7 @@ __device__ inline revoff_u64 find_port(revoff_u32 home, revoff_u64 *states,
 	for (revoff_u32 turn = 1;; ++turn) {
 		revoff_u32 at = home++ & last;
 		revoff_u64 old =
+			/* [port atomic] */
 			fetch_or(states + at, (revoff_u64)REVOFF_TAKEN);
 		/* A port that has used up its numbers stays taken. */
 		if ((revoff_u32)old < REVOFF_SEQ_LAST) {
@@ -185,7 +186,7 @@ __device__ inline revoff_u64 find_port(revoff_u32 home, revoff_u64 *states,
 		}
 		if (turn % 64)
 			continue;
-		if (load_relaxed(&control()->abort))
+		if (load_relaxed(&control()->abort)) /* [abort load] */
 			return 0;
 		pause(ns);
 		if (ns < 8192)
@@ -223,8 +224,9 @@ struct port {
 	__device__ void release(group g)
 	{
 		/* All lanes have their replies, or the next owner's would. */
-		sync(g);
+		sync(g); /* [port barrier] */
 		if (g.rank == 0)
+			/* [port store] */
 			give_back(states + index, seq | (revoff_u64)hint << 32);
 	}
 	__device__ revoff_request *request() const
@@ -242,6 +244,7 @@ struct port {
 __device__ inline void say(revoff_unit *to, revoff_u64 word, revoff_u32 seq)
 {
 	revoff_u64 number = (revoff_u64)seq << 32;
+	/* [request store] */
 	store_unit(to, (word & 0xffffffffu) | number, word >> 32 | number);
 }
 
@@ -273,6 +276,7 @@ __device__ inline void ask(group g, const port &p, const place &here,
 		if (g.rank == (g.n >= REVOFF_HEAD_UNITS ? k : 0))
 			say(r->head + k, head[k], p.seq);
 	if (g.rank == 0)
+		/* [bell store] */
 		store_byte(p.bells + p.index, (revoff_u8)p.seq);
 }
 
@@ -298,6 +302,7 @@ template <unsigned Words_> struct glance {
 	{
 		REVOFF_UNROLL
 		for (unsigned w = 0; w < Count_; ++w)
+			/* [reply load] */
 			load_unit(at + w * step, lo + w, hi + w);
 	}
 	/* The same where several words lie in a line. */
@@ -306,9 +311,10 @@ template <unsigned Words_> struct glance {
 		if constexpr (Count_ == 1) {
 			take(at, step);
 		} else {
-			fence_device();
+			fence_device(); /* [reply-lines fence] */
 			REVOFF_UNROLL
 			for (unsigned w = 0; w < Count_; ++w)
+				/* [reply-lines load] */
 				load_cached(at + w * step, lo + w, hi + w);
 		}
 	}
@@ -366,7 +372,7 @@ __device__ inline glance<Words_> await(group g, port &p, const place &here)
 			if (most < 32768)
 				most += most / 64 + 1;
 			pause(ns);
-			load_unit(at, got.lo, got.hi);
+			load_unit(at, got.lo, got.hi); /* [reply-first load] */
 			seen = is_reply(got.lo[0], got.hi[0], p.seq);
 		}
 		there = there || Words_ < 2;
@@ -400,7 +406,7 @@ __device__ inline revoff_u32 find_slot(revoff_u32 home)
 	unsigned ns = 64;
 	for (revoff_u32 turn = 1;; ++turn) {
 		revoff_u32 at = home++ & last;
-		if (fetch_or(states + at, 1u) == 0)
+		if (fetch_or(states + at, 1u) == 0) /* [slot atomic] */
 			return at;
 		if (turn % 16)
 			continue;
@@ -418,10 +424,11 @@ __device__ inline revoff_u32 take_slot(group g, const place &here)
 /* After sync: the other lanes have read their frames. */
 __device__ inline void give_slot(group g, revoff_u32 slot)
 {
-	sync(g);
+	sync(g); /* [slot barrier] */
 	/* The loads of this frame come before the next owner's stores. */
-	fence_device();
+	fence_device(); /* [slot fence] */
 	if (g.rank == 0)
+		/* [slot store] */
 		give_back((revoff_u32 *)__revoff_link.slot_states + slot, 0u);
 }
 
@@ -449,13 +456,15 @@ __device__ inline bool room_now(revoff_u64 end)
 {
 	revoff_u64 *seen = (revoff_u64 *)__revoff_link.seen;
 	revoff_u32 *asking = (revoff_u32 *)(seen + 1);
-	if (has_room(end, local_load(seen)))
+	if (has_room(end, local_load(seen))) /* [seen load] */
 		return true;
+	/* [asking load] [asking atomic] */
 	if (local_relaxed(asking) || fetch_or(asking, 1u))
 		return false;
+	/* [room load] */
 	revoff_u64 done = load_word((const revoff_u64 *)__revoff_link.done);
-	local_store(seen, done);
-	give_back(asking, 0u);
+	local_store(seen, done); /* [seen store] */
+	give_back(asking, 0u);	 /* [asking store] */
 	return has_room(end, done);
 }
 
@@ -474,14 +483,15 @@ __device__ inline bool reserve(revoff_u64 wanted, revoff_u64 *start)
 	revoff_u64 half = (revoff_u64)(__revoff_link.nrecords / 2) << 32 |
 			  __revoff_link.nheads / 2;
 	revoff_gate *g = 0;
-	if (!room_now(local_load(tail) + half)) {
+	if (!room_now(local_load(tail) + half)) { /* [tail load] */
 		g = gate();
 		enter(g, REVOFF_POST_TURN);
 	}
-	*start = fetch_add(tail, wanted);
+	*start = fetch_add(tail, wanted); /* [tail atomic] */
 	unsigned ns = 256;
 	bool given = true;
 	for (unsigned turn = 1; !room_now(*start + wanted); ++turn) {
+		/* [abort-ring load] */
 		if (turn % 8 == 0 && load_relaxed(&control()->abort)) {
 			given = false;
 			break;
@@ -499,11 +509,11 @@ __device__ inline bool reserve(revoff_u64 wanted, revoff_u64 *start)
 __device__ inline bool try_reserve(revoff_u64 wanted, revoff_u64 *start)
 {
 	revoff_u64 *tail = (revoff_u64 *)__revoff_link.tail;
-	revoff_u64 old = local_load(tail);
+	revoff_u64 old = local_load(tail); /* [try-tail load] */
 	do {
 		if (!room_now(old + wanted))
 			return false;
-	} while (!swap_if(tail, &old, old + wanted));
+	} while (!swap_if(tail, &old, old + wanted)); /* [try-tail atomic] */
 	*start = old;
 	return true;
 }
@@ -529,15 +539,16 @@ __device__ inline void publish(group g, const place &here, const void *fn,
 			 (index & (__revoff_link.nheads - 1));
 	revoff_u32 lap = index / __revoff_link.nheads + 1;
 	if (g.rank == 0) {
+		/* [post store] */
 		store_pair(h, (revoff_u64)fn, g.mask | (revoff_u64)slots << 32);
-		((revoff_u64 *)h)[2] =
+		((revoff_u64 *)h)[2] = /* [post-block store] */
 			blockIdx.x | (revoff_u64)(blockIdx.y | blockIdx.z << 16)
 					     << 32;
 	}
-	sync(g);
+	sync(g); /* [post barrier] */
 	if (g.rank == 0) {
-		fence_system();
-		store_last((revoff_u64 *)h + 3,
+		fence_system();			/* [post fence] */
+		store_last((revoff_u64 *)h + 3, /* [lap store] */
 			   here.thread | (revoff_u64)lap << 32);
 	}
 }

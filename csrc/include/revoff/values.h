@@ -32,7 +32,7 @@ enum status : int {
 __device__ inline bool aborted()
 {
 	revoff_control *c = wire::control();
-	return c && wire::load_relaxed(&c->abort) != 0;
+	return c && wire::load_relaxed(&c->abort) != 0; /* [abort load] */
 }
 
 /* Data that the handler reads: it gets a read-only array of n elements. */
