@@ -149,7 +149,7 @@ def line_problems(row: Row, text: str, becomes: dict[str, str]) -> str:
         return "" if found == order else f"is {found}, not {order}"
     if row.access[0] == "`":
         return "" if f'"{row.access[1:-1]} ' in first else f"has no {row.access}"
-    if row.file.endswith(".c") and ", " in row.access:
+    if row.file.startswith("csrc/host/") and ", " in row.access:
         calls = host_calls(text, begin, begin + len(first))
         said = ", ".join(f"{kind}, {order}" for _, kind, order in calls)
         return "" if row.access == said else f"is {said or 'no atomic access'}, not {row.access}"
@@ -173,7 +173,7 @@ def unnamed(texts: dict[str, str], page: str) -> list[str]:
     uses = re.compile(rf"\b({'|'.join(set(instructions(page)) - {'sync'})})\(")
     for path, text in texts.items():
         code = tool.without_comments(text)
-        if path.endswith(".c"):
+        if path.startswith("csrc/host/"):
             found = [
                 (at, f"{kind}, {order}")
                 for at, kind, order in host_calls(code)

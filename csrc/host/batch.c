@@ -613,7 +613,7 @@ REVOFF_API int revoff_image_bind_batch(struct revoff_image *image,
 	struct function *f;
 	struct bound b = { single, handler, user, most };
 
-	if (index >= image->nfunctions)
+	if (index >= image_count(image))
 		return fail(REVOFF_ENOTFOUND, "no reverse function %u", index);
 	f = &image->functions[index];
 	if (handler && (f->kind != REVOFF_FUNCTION_TYPED || !f->shape.in_words))

@@ -77,9 +77,9 @@ static int add_function(struct revoff_image *image, uint64_t fn, int kind,
 
 int image_find_fn(struct revoff_image *image, uint64_t fn)
 {
-	unsigned i;
+	unsigned i, n = image_count(image);
 
-	for (i = 0; i < image->nfunctions; ++i)
+	for (i = 0; i < n; ++i)
 		if (image->functions[i].fn == fn)
 			return (int)i;
 	return -1;
@@ -231,24 +231,29 @@ static int adopt_name(struct revoff_image *image, const char *name)
 	struct revoff_descriptor d;
 	CUdeviceptr fn;
 	size_t bytes;
+	int index;
 
 	snprintf(symbol, sizeof(symbol), "%s%s", REVOFF_FN_PREFIX, name);
-	/* Others read the table meanwhile, so it must not move. */
-	if (image->nfunctions == image->mfunctions ||
-	    image_global(image, symbol, &fn, &bytes) <= 0 ||
-	    bytes != sizeof(d) ||
-	    device_read(image->device, &d, fn, sizeof(d)) ||
-	    add_typed(image, fn, &d))
+	if (image_global(image, symbol, &fn, &bytes) <= 0 ||
+	    bytes != sizeof(d) || device_read(image->device, &d, fn, sizeof(d)))
 		return -1;
-	return (int)image->nfunctions - 1;
+	/* Who binds a function may meet the thread that serves a call of it. */
+	pthread_mutex_lock(&image->device->lock);
+	index = image_find_fn(image, fn);
+	/* Others read the table meanwhile, so it must not move. */
+	if (index < 0 && image->nfunctions < image->mfunctions &&
+	    !add_typed(image, fn, &d))
+		index = (int)image->nfunctions - 1;
+	pthread_mutex_unlock(&image->device->lock);
+	return index;
 }
 
 REVOFF_API int revoff_image_find(struct revoff_image *image, const char *name)
 {
-	unsigned i;
+	unsigned i, n = image_count(image);
 	int rc;
 
-	for (i = 0; i < image->nfunctions; ++i)
+	for (i = 0; i < n; ++i)
 		if (!strcmp(image->functions[i].name, name))
 			return (int)i;
 	rc = device_enter(image->device, 0, "look up a function");
@@ -338,13 +343,13 @@ int functions_table(struct revoff_image *image,
 
 REVOFF_API unsigned revoff_image_function_count(struct revoff_image *image)
 {
-	return image->nfunctions;
+	return image_count(image);
 }
 
 REVOFF_API int revoff_image_function(struct revoff_image *image, unsigned index,
 				     struct revoff_function *function)
 {
-	if (index >= image->nfunctions)
+	if (index >= image_count(image))
 		return fail(REVOFF_ENOTFOUND, "no reverse function %u", index);
 	function->fn = image->functions[index].fn;
 	function->kind = image->functions[index].kind;
@@ -356,7 +361,7 @@ REVOFF_API int revoff_image_function(struct revoff_image *image, unsigned index,
 REVOFF_API int revoff_image_bind(struct revoff_image *image, unsigned index,
 				 revoff_handler *handler, void *user)
 {
-	if (index >= image->nfunctions)
+	if (index >= image_count(image))
 		return fail(REVOFF_ENOTFOUND, "no reverse function %u", index);
 	/* A launch samples the table under the same lock. */
 	pthread_mutex_lock(&image->device->lock);

@@ -175,6 +175,13 @@ struct revoff_image {
 	size_t stacks_size;
 };
 
+/* How many entries of the table there are; more may come meanwhile. */
+static inline unsigned image_count(const struct revoff_image *image)
+{
+	/* [functions load] */
+	return __atomic_load_n(&image->nfunctions, __ATOMIC_ACQUIRE);
+}
+
 struct revoff_kernel {
 	struct revoff_kernel *next;
 	struct revoff_image *image;

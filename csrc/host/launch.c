@@ -98,7 +98,7 @@ static struct revoff_launch *take_launch(struct revoff_kernel *kernel)
 {
 	struct revoff_device *d = kernel->image->device;
 	struct revoff_launch *l = d->spare;
-	unsigned n = kernel->image->nfunctions;
+	unsigned n = image_count(kernel->image);
 
 	if (l)
 		d->spare = l->next;
