@@ -13,7 +13,7 @@ import numpy as np
 
 from . import dlpack
 from ._lib import ffi, lib
-from .errors import check
+from .errors import check, shown
 
 _ALLOC, _TO, _FROM, _TOFROM = 0, 1, 2, 3
 _NAMES = {_ALLOC: "alloc", _TO: "to", _FROM: "from_", _TOFROM: "tofrom"}
@@ -234,7 +234,7 @@ def _integer(value: Any, size: int, where: str) -> bytes:
         ) from None
     # The sign of the C parameter is not known: both readings of the bits do.
     if not -(1 << (8 * size - 1)) <= number < 1 << (8 * size):
-        raise OverflowError(f"{where}: {number} does not fit in {size} bytes")
+        raise OverflowError(f"{where}: {shown(number)} does not fit in {size} bytes")
     return (number & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
 
@@ -243,8 +243,11 @@ def _floating(value: Any, size: int, where: str) -> bytes:
         raise TypeError(f"{where}: the parameter has {size} bytes, a float has 4 or 8")
     try:
         return struct.pack("<f" if size == 4 else "<d", value)
-    except OverflowError:
-        raise OverflowError(f"{where}: {value!r} does not fit in a {size}-byte float") from None
+    except (OverflowError, struct.error):
+        # An int that is too large for any float is the latter.
+        raise OverflowError(
+            f"{where}: {shown(value)} does not fit in a {size}-byte float"
+        ) from None
 
 
 def _numpy_scalar(value: np.generic, size: int, kind: str | None, where: str) -> bytes:

@@ -12,7 +12,7 @@ import numpy as np
 
 from ._lib import ffi, lib
 from ._trampoline import here
-from .errors import RevoffError, SignatureError
+from .errors import RevoffError, SignatureError, shown
 from .futures import LATER, Owed, defer, is_future, posted
 from .handlers import Kept
 from .signature import Argument, Signature
@@ -117,6 +117,8 @@ class _Store:
             return
         if value is None:
             raise self.wrong(value, dtype, "the function has a result")
+        if isinstance(value, np.ma.MaskedArray):
+            raise self.wrong(value, dtype, "a masked array; return its .filled(value)")
         if dtype.names and not isinstance(value, (np.ndarray, np.void)):
             self._columns(out, value)
             return
@@ -134,6 +136,8 @@ class _Store:
                 raise self.wrong(array, dtype, "another layout")
             out[...] = array
             return
+        if array.dtype.kind == "O":
+            array = self._integers(array, dtype)
         if array.dtype.kind not in {"f": "fiub", "b": "biu"}.get(dtype.kind, "iub"):
             raise self.wrong(array, dtype, "convert them, as the handler means it")
         if dtype.kind == "b" and array.dtype.kind != "b" and ((array != 0) & (array != 1)).any():
@@ -151,10 +155,24 @@ class _Store:
         except FloatingPointError:
             raise self.overflow(array, dtype) from None
 
+    def _integers(self, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> Any:
+        """Python's integers of more than 64 bits are objects to NumPy."""
+        if not all(type(v) is int for v in array.flat):
+            return array
+        if dtype.kind in "iu":
+            raise self.overflow(array, dtype)
+        try:
+            return array.astype(np.float64)
+        except OverflowError:
+            raise self.overflow(array, dtype) from None
+
     def overflow(self, array: np.ndarray[Any, Any], dtype: np.dtype[Any]) -> OverflowError:
+        least, most = (
+            shown(v) if isinstance(v, int) else str(v) for v in (array.min(), array.max())
+        )
         return OverflowError(
-            f"the batch handler of {self.where} returned values from {array.min()} to "
-            f"{array.max()}, which {dtype} cannot hold"
+            f"the batch handler of {self.where} returned values from {least} to {most}, which "
+            f"{dtype} cannot hold"
         )
 
     def _columns(self, out: np.ndarray[Any, Any], value: Any) -> None:

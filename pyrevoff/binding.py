@@ -65,6 +65,8 @@ class Binding:
 
     def _index(self, name: str) -> int:
         index = -1
+        if not isinstance(name, str):
+            raise TypeError(f"a reverse function is named by a str, not {name!r}")
         if not name.startswith(PREFIX):
             index = lib.revoff_image_find(self._open(), name.encode())
         if index < 0:
@@ -164,7 +166,9 @@ class Binding:
             if dtypes is not None or batch or executor is not None:
                 raise TypeError("dtypes, batch and executor are for Python handlers")
             # The first page is mapped nowhere: no number there is an address.
-            if isinstance(function, int) and 0 < function < 4096:
+            if isinstance(function, int) and not (
+                function == 0 or 4096 <= function < 1 << 8 * ffi.sizeof("void *")
+            ):
                 raise TypeError(f"handler of {name}: {function} is no address of a C function")
             pointer = ffi.cast("revoff_handler *", function)
             if not pointer:

@@ -35,6 +35,8 @@ def _choice(value: str | None, variable: str, known: Sequence[str], default: str
 
 
 def _parse(spec: str) -> tuple[str, int]:
+    if not isinstance(spec, str):
+        raise TypeError(f"a device is 'cpu', 'cpu:N', 'cuda' or 'cuda:N', not {spec!r}")
     kind, _, number = spec.strip().lower().partition(":")
     if kind not in _PLATFORMS or (number and not number.isdigit()):
         raise ValueError(f"a device is 'cpu', 'cpu:N', 'cuda' or 'cuda:N', not {spec!r}")

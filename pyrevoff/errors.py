@@ -10,6 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 
+def shown(value: Any, most: int = 60) -> str:
+    """A value as messages show it, of `most` characters at most."""
+    # Python refuses to write integers of thousands of digits.
+    if isinstance(value, int) and value.bit_length() > 8 * most:
+        return f"an integer of {value.bit_length()} bits"
+    return repr(value)[:most]
+
+
 class RevoffError(Exception):
     """Root of all errors of pyrevoff."""
 

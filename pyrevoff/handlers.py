@@ -114,7 +114,11 @@ def current_call() -> CallInfo:
     record = here.record
     call = record.call if record is not None else None
     if call is None or record is None:
-        raise RevoffError("current_call() works in a handler, in the thread that runs it")
+        raise RevoffError(
+            "current_call() works in a handler, in the thread that runs it; for an executor, let "
+            "the handler itself submit what it wants to be known: "
+            "lambda *a: pool.submit(f, ro.current_call(), *a)"
+        )
     if not hasattr(call, "nargs") or hasattr(call, "count"):
         raise RevoffError("this handler answers many calls: use current_batch()")
     return CallInfo(

@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import contextlib
+import contextvars
 import logging
 import operator
 import os
@@ -308,7 +309,9 @@ class _Aside:
         self.done = threading.Event()
         self.problem: BaseException | None = None
         self.stop = False
-        threading.Thread(target=self.work, name="pyrevoff-serve", daemon=True).start()
+        # np.errstate, decimal's context and the like hold in handlers here, too.
+        work = contextvars.copy_context().run
+        threading.Thread(target=work, args=(self.work,), name="pyrevoff-serve", daemon=True).start()
 
     def work(self) -> None:
         try:

@@ -29,7 +29,7 @@ from .signature import parse
 
 PREFIX = "revoff::"
 _TEXTS = 4
-_LEVEL = 15  # the place of a log's level among the 16 codes
+_LEVEL = 14  # where a log's level begins among the 16 codes
 _SIZES = {"b": 8, "B": 8, "c": 8, "?": 8, "h": 16, "H": 16, "i": 32, "I": 32}
 _C = re.compile(
     r"%(?P<flags>[-+ #0]*)(?P<width>\*|\d*)(?P<point>\.(?:\*|\d*))?"
@@ -180,8 +180,12 @@ def _text(how: Any, format: str | None, words: Any, texts: tuple[str | None, ...
         return str(how(format, values))
     except Exception as error:
         why = "too few values" if isinstance(error, IndexError) else error
+        if not str(why):
+            why = type(error).__name__
         shown = "".join(f" {value!r}" for _, value in values)
-        return f"{format.rstrip()}{shown} [pyrevoff: this format does not fit its values: {why}]"
+        end = "\n" if how is format_percent and format.endswith("\n") else ""
+        why = f"[pyrevoff: this format does not fit its values: {why}]{end}"
+        return f"{format.rstrip()}{shown} {why}"
 
 
 def _write(text: str) -> None:
@@ -204,7 +208,7 @@ def _printf(format: str | None, words: Any, *texts: str | None) -> None:
 
 
 def _log(format: str | None, words: Any, *texts: str | None) -> None:
-    level = words.tobytes()[_LEVEL]
+    level = int.from_bytes(words.tobytes()[_LEVEL:16], "little")
     if not _logger.isEnabledFor(level):
         return
     record, extra = here.record, {}

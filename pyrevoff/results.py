@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from .errors import shown
 from .signature import Argument
 
 _CODES = {"i": {1: "b", 2: "h", 4: "i", 8: "q"}, "u": {1: "B", 2: "H", 4: "I", 8: "Q"}}
@@ -27,7 +28,7 @@ def scalar_code(dtype: np.dtype[Any]) -> str | None:
 
 
 def _describe(value: Any) -> str:
-    return f"{value!r:.60} of type {type(value).__name__}"
+    return f"{shown(value)} of type {type(value).__name__}"
 
 
 def _scalar(value: Any, dtype: np.dtype[Any], wrong: Callable[..., TypeError]) -> Any:
@@ -41,7 +42,7 @@ def _scalar(value: Any, dtype: np.dtype[Any], wrong: Callable[..., TypeError]) -
             return float(value)
         raise wrong(value)
     if dtype.kind == "b":
-        if isinstance(value, (bool, np.bool_)) or (type(value) is int and value in (0, 1)):
+        if isinstance(value, (int, np.integer, np.bool_)) and value in (0, 1):
             return bool(value)
         raise wrong(value)
     if isinstance(value, np.bool_):
@@ -80,7 +81,9 @@ def _field(value: Any, dtype: np.dtype[Any], name: str, wrong: Callable[..., Typ
             array = np.asarray(value, None if base.kind != "V" else base)
         except (TypeError, ValueError) as error:
             raise here(value, f": {error}") from None
-        if array.shape != shape or not np.can_cast(array.dtype, base, "same_kind"):
+        # An integer is known by its value, below: lists of them are int64.
+        whole = base.kind in "iu" and array.dtype.kind in "iub"
+        if array.shape != shape or not (whole or np.can_cast(array.dtype, base, "same_kind")):
             raise here(value, f": {shape} values of {base}")
         with np.errstate(over="ignore"):
             stored = array.astype(base)
@@ -135,7 +138,11 @@ class Result:
                 raise self.wrong(value, f": {dtype.itemsize} bytes")
             return bytes(value)
         if isinstance(value, (np.void, np.ndarray)):
-            if value.dtype != dtype or np.ndim(value):
+            # What the image knows as bytes only may be called by any names.
+            same = value.dtype == dtype or (
+                not dtype.names and value.dtype.kind == "V" and value.itemsize == dtype.itemsize
+            )
+            if not same or np.ndim(value):
                 raise self.wrong(value, f", dtype {dtype}")
             return value.tobytes()
         out = np.zeros((), dtype)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 import pyrevoff as ro
+from pyrevoff.errors import shown
 
 SOURCE = r"""
 struct Mixed { char c; double d; };
@@ -91,14 +92,17 @@ def test_int_for_a_float_parameter(image):
         (3, 1j, TypeError),
         (3, [1], TypeError),
         (4, 1 << 64, OverflowError),
+        (4, 10**6000, OverflowError),
         (5, 1e300, OverflowError),
+        (6, 10**400, OverflowError),
+        (6, 10**6000, OverflowError),
         (5, np.float64(1), TypeError),
         (5, np.int32(1), TypeError),
         (6, None, TypeError),
         (6, np.float32(1), TypeError),
         (6, "x", TypeError),
     ],
-    ids=repr,
+    ids=shown,
 )
 def test_numbers_that_do_not_fit(image, index, value, error):
     args = list(GOOD)

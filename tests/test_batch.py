@@ -131,6 +131,13 @@ def test_structs_as_structured_arrays(image, how):
     assert (p == old).all()
 
 
+def test_python_integers_beyond_64_bits_for_floats(image):
+    image.handler("f8", lambda x: [2**70] * x.size, batch=True)
+    x = numbers()
+    run(image, "k_f8", ro.tofrom(x), x.size, block=32)
+    assert (x == 2.0**70).all()
+
+
 def test_one_value_for_all(image):
     image.handler("f8", lambda x: 7, batch=True)
     x = numbers()
@@ -146,6 +153,10 @@ def test_one_value_for_all(image):
         ("f8", "k_f8", lambda x: x + 0j, TypeError, "complex128"),
         ("f8", "k_f8", lambda x: ["a"] * x.size, TypeError, "float64"),
         ("f8", "k_f8", lambda x: 1 / 0, ZeroDivisionError, "zero"),
+        ("f8", "k_f8", lambda x: np.ma.masked_less(x, 1), TypeError, r"masked.*filled"),
+        ("f8", "k_f8", lambda x: 10**400, OverflowError, "float64"),
+        ("f8", "k_f8", lambda x: 10**6000, OverflowError, "19932 bits"),
+        ("i2", "k_small", lambda x: 2**64, OverflowError, "int16"),
         ("i2", "k_small", lambda x: x / 2, TypeError, "int16"),
         ("i2", "k_small", lambda x: x.astype(int) + 40000, OverflowError, "int16"),
         ("f4", "k_f4", lambda x, i: x.astype(float) + 1e300, OverflowError, "float32"),

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Handlers: binding, and the arrays and text that they get."""
 
+import contextvars
 import functools
 import gc
 
@@ -255,11 +256,41 @@ def test_what_cannot_be_bound(image):
         image.handler("nothing", lambda: None, user=1)
     with pytest.raises(ro.NotFoundError):
         image.unhandle("threee")
+    with pytest.raises(TypeError, match="named by a str, not 3"):
+        image.handler(3, print)
+    for address in (1, 4095, -1, 1 << 64):
+        with pytest.raises(TypeError, match="no address of a C function"):
+            image.handler("three", address)
     with pytest.raises(ro.SignatureError):
         image.handler("text", lambda v: v, dtypes={0: "f8"})
     image.handler("three", print)  # a builtin that says little
     image.unhandle("three")
     image.unhandle("three")
+
+
+@pytest.mark.once
+@pytest.mark.parametrize("timeout", [None, 60])
+def test_the_context_of_run_holds_in_handlers(image, timeout):
+    where = contextvars.ContextVar("where", default="nowhere")
+    seen = []
+    image.handler("nothing", lambda: seen.append(where.get()))
+    where.set("here")
+    image.run("k_nothing", grid=1, block=1, timeout=timeout)
+    assert seen == ["here"]
+
+
+@pytest.mark.once
+@pytest.mark.parametrize(
+    ("declared", "text"),
+    [
+        ("text, revoff::str()", "returns a value or nothing"),
+        ("text, revoff::from<int>(int)", "returns a value or nothing"),
+        ("gr\u00f6\u00dfe, int()", "ASCII letters only"),
+    ],
+)
+def test_declarations_that_cannot_be(device, declared, text):
+    with pytest.raises(ro.CompileError, match=text):
+        ro.load_image(f"#include <pyrevoff.h>\nREVOFF_FUNCTION({declared});", device=device)
 
 
 @pytest.mark.once

@@ -40,6 +40,20 @@ __global__ void wrong() {
     revoff::print("{", 3);
     revoff::printf("%d %d", 4);
     revoff::printf("%n", 5);
+    revoff::printf("%d and %d\n", 6);
+    revoff::print("next");
+}
+__global__ void levels(int level) { revoff::log(level, "level {}", level); }
+__global__ void below(int done, unsigned char total) { revoff::progress(done, total); }
+__device__ char text[20000];
+__global__ void lengthy(int *done) {
+    for (int i = 0; i < 19999; ++i) text[i] = 'a';
+    REVOFF_ASSERT(text[0] == 'b', text);
+    *done = 1;
+}
+__global__ void prints_too_much() {
+    for (int i = 0; i < 19999; ++i) text[i] = 'a';
+    revoff::print("{}", (const char *)text);
 }
 __global__ void many(int n) {
     for (int i = 0; i < n; ++i)
@@ -124,6 +138,7 @@ def test_a_wrong_format_loses_nothing(image):
     assert second.startswith("{0.__class__} 2 [pyrevoff: ") and "by their place" in second
     assert rest.startswith("{ 3 [pyrevoff: ")
     assert "%d %d 4 [pyrevoff: " in rest and "%n 5 [pyrevoff: " in rest
+    assert "%d and %d 6 [pyrevoff: " in rest and rest.endswith("]\nnext\n")
 
 
 def test_lines_of_a_lane_keep_their_order_and_none_is_lost(image):
@@ -164,6 +179,31 @@ def test_log_reaches_logging_with_its_caller(image, caplog):
     assert (record.name, record.levelno) == ("pyrevoff.kernel", logging.WARNING)
     assert record.getMessage() == "loud 2"
     assert (record.kernel, record.cuda_block, record.cuda_thread) == ("logs", (0,) * 3, (0,) * 3)
+
+
+def test_a_level_above_255_is_kept_and_one_below_0_is_0(image, caplog):
+    with caplog.at_level(logging.DEBUG, "pyrevoff.kernel"):
+        for level in (256, 1000, 70000):
+            run(image, "levels", level)
+        assert [r.levelno for r in caplog.records] == [256, 1000, 65535]
+        run(image, "levels", -1)
+    assert [r.levelno for r in caplog.records[3:]] in ([], [0])
+
+
+def test_progress_below_zero_is_not_a_huge_number(image):
+    seen = []
+    image.progress = lambda done, total: seen.append((done, total))
+    run(image, "below", -1, 200)
+    assert seen == [(-1, 200)]
+
+
+def test_an_assertion_with_too_long_a_message_is_still_one(image):
+    done = np.zeros(1, np.int32)
+    with pytest.raises(ro.KernelAssertionError, match=r"text\[0\] == 'b'.*too long a text"):
+        run(image, "lengthy", ro.tofrom(done))
+    assert done[0] == 0
+    with pytest.raises(ro.CallError, match=r"revoff::print.*16384 bytes, and so must .* print"):
+        run(image, "prints_too_much")
 
 
 def test_a_warning_is_seen_in_a_program_without_logging(device, run_child):

@@ -166,6 +166,26 @@ def test_struct_field_that_overflows(image):
         run(image, "k_e_big", ro.tofrom(a), ro.tofrom(a), 1)
 
 
+@pytest.mark.parametrize("value", [True, 1, np.int8(1), np.uint64(1), np.bool_(True)], ids=repr)
+@pytest.mark.once
+def test_one_is_true_of_whatever_integer_type(image, value):
+    image.handler("e_b1", lambda v: value)
+    a = np.zeros(1, bool)
+    run(image, "k_e_b1", ro.tofrom(a), ro.tofrom(a), 1)
+    assert a[0]
+    image.handler("e_b1", lambda v: value + 1 if value is not np.True_ else 2)
+    with pytest.raises(TypeError, match=r"e_b1 bool\(bool\).*bool is wanted"):
+        run(image, "k_e_b1", ro.tofrom(a), ro.tofrom(a), 1)
+
+
+@pytest.mark.once
+def test_an_integer_of_thousands_of_digits_is_an_overflow(image):
+    image.handler("e_i4", lambda v: 10**6000)
+    a = np.zeros(1, np.int32)
+    with pytest.raises(OverflowError, match="an integer of 19932 bits"):
+        run(image, "k_e_i4", ro.tofrom(a), ro.tofrom(a), 1)
+
+
 def test_raw_struct_and_dtypes(image):
     raw = struct.pack("<if", -3, 1.5)
     a, b = np.frombuffer(raw, "V8").copy(), np.zeros(1, "V8")
@@ -252,3 +272,37 @@ def test_results_that_do_not_fit(image, name, value, error):
         returned(image, name, value, "V8" if name == "e_raw" else name[-2:].replace("b1", "?"))
     text = str(caught.value)
     assert f"{name} {image.functions[name]}" in text and type(value).__name__ in text
+
+
+@pytest.mark.parametrize("v", [[1, 2, 255], (1, 2, 255), np.array([1, 2, 255])], ids=repr)
+@pytest.mark.once
+def test_integers_for_a_field_of_small_ones(device, v):
+    source = r"""
+#include <pyrevoff.h>
+struct Rgb { unsigned char v[3]; };
+REVOFF_STRUCT(Rgb, v)
+REVOFF_FUNCTION(colour, Rgb());
+extern "C" __global__ void k(Rgb *out) { *out = colour(); }"""
+    with ro.load_image(source, device=device) as image:
+        out = np.zeros(3, np.uint8)
+        image.handler("colour", lambda: (v,))
+        run(image, "k", ro.from_(out))
+        assert list(out) == [1, 2, 255]
+        image.handler("colour", lambda: ([1, 2, 256],))
+        with pytest.raises(OverflowError, match="'v'"):
+            run(image, "k", ro.from_(out))
+        image.handler("colour", lambda: ([1, 2, 2.5],))
+        with pytest.raises(TypeError, match="'v'"):
+            run(image, "k", ro.from_(out))
+
+
+@pytest.mark.once
+def test_what_dtypes_names_may_be_returned_as_it_came(image):
+    dtype = np.dtype([("a", "i4"), ("b", "f4")])
+    a, b = np.array([(-3, 1.5)], dtype), np.zeros(1, dtype)
+    image.handler("e_raw", lambda v: v, dtypes={0: dtype})
+    run(image, "k_e_raw", ro.to(a), ro.from_(b), 1)
+    assert b[0].item() == (-3, 1.5)
+    image.handler("e_raw", lambda v: np.zeros((), [("a", "i4")])[()])
+    with pytest.raises(TypeError, match="e_raw"):
+        run(image, "k_e_raw", ro.to(a), ro.from_(b), 1)

@@ -312,13 +312,15 @@ static void report_missed(struct revoff_launch *l)
 		name = l->image->functions[index].name;
 	launch_fail(
 		l, REVOFF_ECALL,
-		"kernel %s: %u call%s of function 0x%llx (%s) could not be "
+		"kernel %s: %u call%s of function 0x%llx (%s%s) could not be "
 		"sent: %s%s",
 		l->kernel->name, c->missed, c->missed == 1 ? "" : "s",
-		(unsigned long long)fn, name, revoff_status_name(status),
+		(unsigned long long)fn, name,
+		c->missed == 1 ? "" : ", the last", revoff_status_name(status),
 		status == REVOFF_TOOBIG
 			? " (values, and data in local or shared memory, must "
-			  "fit in 16384 bytes; data in global memory need not)"
+			  "fit in 16384 bytes, and so must all data of a post, "
+			  "print or log; other data in global memory need not)"
 		: status == REVOFF_UNCONNECTED
 			? " (the image has no reverse function in its table, "
 			  "so no host serves it)"

@@ -77,6 +77,8 @@ struct function<Call_, Result_(Args_...)> {
  * scope.  The descriptor is found by its name; its address is the identity.
  */
 #define REVOFF_FUNCTION(name, ...)                                              \
+	static_assert(::revoff::detail::is_ascii(#name),                        \
+		      "a reverse function's name has ASCII letters only");      \
 	extern "C" {                                                            \
 	REVOFF_GLOBAL revoff_descriptor __revoff_fn_##name =                    \
 		::revoff::detail::describe<__VA_ARGS__>(#name);                 \

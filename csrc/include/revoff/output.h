@@ -91,17 +91,19 @@ template <class Type_, unsigned long Count_> struct decayed<Type_[Count_]> {
 	using type = Type_ *;
 };
 template <unsigned Count_> struct printable {
-	/* 16 codes, the last of which is the level of a log. */
+	/* 14 codes and, in 16 bits, the level of a log. */
 	revoff_u64 words[2 + Count_];
 	str text[REVOFF_TEXTS];
 	unsigned values, texts;
 
-	__device__ explicit printable(unsigned level)
+	__device__ explicit printable(int level)
 	    : text{ str(0, 0), str(0, 0), str(0, 0), str(0, 0) }, values(0),
 	      texts(0)
 	{
 		words[0] = 0;
-		words[1] = (revoff_u64)level << 56;
+		words[1] = level > 0xffff ? 0xffffull << 48
+			   : level < 0	  ? 0
+					  : (revoff_u64)level << 48;
 	}
 	template <class Type_> __device__ void add(const Type_ &v)
 	{
@@ -118,8 +120,7 @@ template <unsigned Count_> struct printable {
 };
 
 template <class Tag_, class... Args_>
-__device__ inline void say(unsigned level, const str &format,
-			   const Args_ &...args)
+__device__ inline void say(int level, const str &format, const Args_ &...args)
 {
 	constexpr unsigned count = sizeof...(Args_);
 	constexpr unsigned texts =
@@ -155,10 +156,17 @@ template <class Tag_>
 __device__ inline void failed(const char *file, int line, const char *condition,
 			      const char *message)
 {
+	str text[3] = { str(file), str(condition), str(message) };
+	revoff_u64 bytes = 64;
+	for (unsigned i = 0; i < 3; ++i) {
+		/* All goes in one record, so what does not fit stays behind. */
+		bytes += (pass<str>::bytes(text[i]) + 7) / 8 * 8;
+		if (bytes > REVOFF_PACKET_PAYLOAD)
+			text[i] = str("(too long a text)");
+	}
 	status s = post<str, int, str, str>(true,
 					    &__revoff_fn_<Tag_, assert_sig>,
-					    str(file), line, str(condition),
-					    str(message));
+					    text[0], line, text[1], text[2]);
 #if defined(__CUDA_ARCH__)
 	/* Nobody will hear of it: as loud as CUDA's own assert. */
 	if (s != ok && s != aborted_call)
@@ -184,8 +192,7 @@ template <class Tag_> __device__ inline bool stop_requested()
 
 } /* namespace detail */
 
-constexpr unsigned debug = 10, info = 20, warning = 30, error = 40,
-		   critical = 50;
+constexpr int debug = 10, info = 20, warning = 30, error = 40, critical = 50;
 
 /*
  * A line of output, formatted on the host by Python's str.format: to
@@ -204,16 +211,17 @@ __device__ inline void printf(const char *format, const Args_ &...args)
 }
 /* A record of Python's logging, formatted by str.format. */
 template <class... Args_>
-__device__ inline void log(unsigned level, const char *format,
-			   const Args_ &...args)
+__device__ inline void log(int level, const char *format, const Args_ &...args)
 {
 	detail::say<detail::log_tag>(level, str(format), args...);
 }
 /* How far a kernel is: to Image.progress. */
-template <class Type_ = unsigned long long>
-__device__ inline void progress(Type_ done, Type_ total)
+template <class Done_, class Total_>
+__device__ inline void progress(Done_ done, Total_ total)
 {
-	using number = unsigned long long;
+	using number = long long;
+	static_assert((Done_)0.5 == (Done_)0 && (Total_)0.5 == (Total_)0,
+		      "revoff::progress takes whole numbers");
 	detail::post<number, number>(
 		true,
 		&detail::__revoff_fn_<detail::progress_tag,

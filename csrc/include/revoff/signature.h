@@ -198,6 +198,7 @@ template <class Type_> REVOFF_BOTH constexpr void all_fields(text &t)
 }
 
 template <class Type_> struct argument_of {
+	static constexpr bool by_value = true;
 	REVOFF_BOTH static constexpr void put(text &t)
 	{
 		value_of<typename bare<Type_>::type>::put(t);
@@ -205,6 +206,7 @@ template <class Type_> struct argument_of {
 };
 #define REVOFF_ARRAY_ARGUMENT(map)                                    \
 	template <class Type_> struct argument_of<map<Type_>> {       \
+		static constexpr bool by_value = false;               \
 		REVOFF_BOTH static constexpr void put(text &t)        \
 		{                                                     \
 			t.put(#map ":");                              \
@@ -217,12 +219,14 @@ REVOFF_ARRAY_ARGUMENT(tofrom);
 REVOFF_ARRAY_ARGUMENT(alloc);
 #undef REVOFF_ARRAY_ARGUMENT
 template <> struct argument_of<str> {
+	static constexpr bool by_value = false;
 	REVOFF_BOTH static constexpr void put(text &t)
 	{
 		t.put("str");
 	}
 };
 template <> struct argument_of<void> {
+	static constexpr bool by_value = true;
 	REVOFF_BOTH static constexpr void put(text &t)
 	{
 		t.put('v');
@@ -232,6 +236,9 @@ template <> struct argument_of<void> {
 template <class Call_> struct signature_of;
 template <class Result_, class... Args_>
 struct signature_of<Result_(Args_...)> {
+	static_assert(argument_of<Result_>::by_value,
+		      "a reverse function returns a value or nothing; arrays "
+		      "and text come back in revoff::from or tofrom");
 	REVOFF_BOTH static constexpr text get()
 	{
 		text t{};
@@ -245,6 +252,15 @@ struct signature_of<Result_(Args_...)> {
 		return t;
 	}
 };
+
+/* How else a name could be found in an image differs by compiler. */
+REVOFF_BOTH constexpr bool is_ascii(const char *name)
+{
+	for (; *name; ++name)
+		if ((unsigned char)*name > 126)
+			return false;
+	return true;
+}
 
 template <class Call_>
 REVOFF_BOTH constexpr revoff_descriptor describe(const char *name)
