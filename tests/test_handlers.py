@@ -268,6 +268,33 @@ def test_what_cannot_be_bound(image):
     image.unhandle("three")
 
 
+@pytest.mark.parametrize("block", [1, 2, 96])
+@pytest.mark.parametrize("how", ["ask", "post", "try_post"])
+def test_not_bound_and_wanted_by_many_lanes(device, how, block):
+    source = r"""
+#include <pyrevoff.h>
+REVOFF_FUNCTION(note, void(int));
+REVOFF_FUNCTION(array, void(revoff::to<int>));
+extern "C" {
+__global__ void ask(int *a) { note(threadIdx.x); array(revoff::to<int>(a, 1)); }
+__global__ void post(int *a) { note.post(threadIdx.x); array.post(revoff::to<int>(a, 1)); }
+__global__ void try_post(int *a) { note.try_post(1); array.try_post(revoff::to<int>(a, 1)); }
+}"""
+    with ro.load_image(source, device=device) as image:
+        a = np.zeros(1, np.int32)
+        for _ in range(2):
+            with pytest.raises(ro.CallError, match="note, which has no handler"):
+                image.run(how, ro.to(a), grid=2, block=block, timeout=60)
+        got = []
+        image.handler("note", got.append)
+        with pytest.raises(ro.CallError, match="array, which has no handler"):
+            image.run(how, ro.to(a), grid=2, block=block, timeout=60)
+        image.handler("array", lambda a: None)
+        got.clear()
+        image.run(how, ro.to(a), grid=2, block=block, timeout=60)
+        assert len(got) == 2 * block
+
+
 @pytest.mark.once
 @pytest.mark.parametrize("timeout", [None, 60])
 def test_the_context_of_run_holds_in_handlers(image, timeout):

@@ -71,6 +71,13 @@ static void give_room(struct ports *p, uint64_t next)
 	__atomic_store_n(p->done, next, __ATOMIC_RELEASE); /* [room store] */
 }
 
+/* A launch that was given up still says what its kernel said. */
+static int wanted(const struct revoff_launch *l, int index)
+{
+	return !launch_given_up(l) ||
+	       function_is_builtin(l->image->functions[index].name);
+}
+
 /* One record to the handler for single calls; 0 if the launch was handed over. */
 static int serve_record(struct revoff_launch *l, int index,
 			const struct revoff_post *h, unsigned lane,
@@ -146,6 +153,9 @@ static int serve_head(struct revoff_launch *l, int index, uint64_t at,
 
 		if (!(d->mask >> lane & 1))
 			continue;
+		/* As the heads after this one, if a lane before it failed. */
+		if (!wanted(l, index))
+			break;
 		if (first + d->slots > p->nrecords) {
 			size_t tail =
 				(size_t)(p->nrecords - first) * REVOFF_RECORD;
@@ -223,9 +233,7 @@ int posts_serve(struct revoff_launch *l)
 		int batch;
 
 		at = d.end;
-		if (index >= 0 &&
-		    (!launch_given_up(l) ||
-		     function_is_builtin(l->image->functions[index].name))) {
+		if (index >= 0 && wanted(l, index)) {
 			batch = (unsigned)index < l->nbound &&
 				l->bound[index].batch;
 			if (batch) {

@@ -519,8 +519,13 @@ void service_start(struct service *s, struct revoff_launch *l, int index)
 	if ((unsigned)index < l->nbound)
 		s->bound = l->bound[index];
 	__atomic_store_n(&l->handler_index, (unsigned)index, __ATOMIC_RELAXED);
-	if (f->kind == REVOFF_FUNCTION_TYPED && !s->bound.handler &&
-	    !s->bound.batch && !launch_given_up(l))
+	if (f->kind != REVOFF_FUNCTION_TYPED || s->bound.handler ||
+	    s->bound.batch)
+		return;
+	/* Of many at once the first has given the launch up. */
+	if (launch_given_up(l))
+		s->status = REVOFF_ABORTED;
+	else
 		service_fail(s, REVOFF_UNBOUND,
 			     "kernel %s called %s, which has no handler: bind "
 			     "one before run()",
