@@ -21,8 +21,7 @@ import pyrevoff as ro
 
 from . import _nvrtc, _paths, _toolchain
 from ._lib import lib
-from .device import default_device
-from .launch import watchdog_seconds
+from .device import default_device, watchdog_seconds
 
 
 def _short(path: Any) -> str:
@@ -57,7 +56,7 @@ def collect() -> dict[str, Any]:
         "host_compiler": " ".join(_short(c) for c in cxx.command or ()) or None,
         "devices": {},
         "cuda": ro.why_not("cuda") or "available",
-        "watchdog_seconds": watchdog_seconds(),
+        "watchdog_seconds": None,
         "environment": {
             k: _short(v) for k, v in sorted(os.environ.items()) if k.startswith("PYREVOFF_")
         },
@@ -79,6 +78,7 @@ def collect() -> dict[str, Any]:
             "lock": device.lock,
             "wait": device.wait,
         }
+        found["watchdog_seconds"] = watchdog_seconds()
     except (ro.RevoffError, ValueError) as error:
         kind, ordinal = _safe_default()
         found["default"] = {"device": f"{kind}:{ordinal}", "error": str(error)}

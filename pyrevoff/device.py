@@ -34,6 +34,47 @@ def _choice(value: str | None, variable: str, known: Sequence[str], default: str
     return value
 
 
+# What C reads itself, where it could only go on in silence (csrc/cpu).
+_NUMBERS: dict[str, tuple[float, float]] = {
+    "PYREVOFF_CPU_DEVICES": (1, 16),
+    "PYREVOFF_CPU_WORKERS": (1, 64),
+    "PYREVOFF_CPU_FAULTS": (0, 1),
+    "PYREVOFF_CPU_STACK": (16 << 10, 1 << 30),
+}
+
+
+def _check_numbers() -> None:
+    """Refuse settings that are no numbers, or out of range.
+
+    Raises
+    ------
+    ValueError
+    """
+    for variable, (least, most) in _NUMBERS.items():
+        text = os.environ.get(variable)
+        if text and not (text.isascii() and text.isdecimal() and least <= int(text) <= most):
+            raise ValueError(f"{variable} is a number from {least} to {most}, not {text!r}")
+    watchdog_seconds()
+
+
+def watchdog_seconds() -> float:
+    """Seconds without progress after which a warning is logged; 0: never.
+
+    Raises
+    ------
+    ValueError
+        ``PYREVOFF_WATCHDOG`` is not such a number.
+    """
+    text = os.environ.get("PYREVOFF_WATCHDOG") or "10"
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not seconds >= 0:
+        raise ValueError(f"PYREVOFF_WATCHDOG is a number of seconds, or 0 for never, not {text!r}")
+    return seconds
+
+
 def _parse(spec: str) -> tuple[str, int]:
     if not isinstance(spec, str):
         raise TypeError(f"a device is 'cpu', 'cpu:N', 'cuda' or 'cuda:N', not {spec!r}")
@@ -161,6 +202,7 @@ class Device:
         lock = _choice(lock, "PYREVOFF_LOCK", list(_LOCKS), "device")
         wait = _choice(wait, "PYREVOFF_WAIT", list(_WAITS), "adaptive")
         transport = _transport(transport, placement, lock, wait)
+        _check_numbers()
         kind, ordinal = _parse(spec) if spec is not None else default_device()
         key = (kind, ordinal, transport, placement, lock, wait)
         with cls._guard:

@@ -7,7 +7,6 @@ import contextlib
 import contextvars
 import logging
 import operator
-import os
 import sys
 import threading
 import time
@@ -23,6 +22,7 @@ from . import _trampoline
 from ._lib import ffi, lib
 from ._log import log
 from .arguments import Packed
+from .device import watchdog_seconds
 from .errors import LaunchTimeout, RevoffError, check, from_record
 from .futures import finish_posted
 
@@ -102,14 +102,6 @@ def stream_handle(value: Any) -> int:
         if hasattr(value, name):
             return int(getattr(value, name))
     return operator.index(value)
-
-
-def watchdog_seconds() -> float:
-    """Seconds without progress after which a warning is logged; 0: never."""
-    try:
-        return max(0.0, float(os.environ.get("PYREVOFF_WATCHDOG", "10")))
-    except ValueError:
-        return 10.0
 
 
 class Record:
@@ -253,7 +245,11 @@ class _Watchdog:
         self.thread: threading.Thread | None = None
 
     def add(self, launch: Launch) -> None:
-        limit = watchdog_seconds()
+        try:
+            limit = watchdog_seconds()
+        except ValueError:
+            # Set after the device was opened, which refuses such; the kernel runs by now.
+            limit = 10.0
         if not limit or not launch.record.image.connected:
             return
         with self.lock:
