@@ -324,6 +324,14 @@ def compile_cpu(
     from . import _cpu_source
 
     words = cpu_options(_check(source, name, options))
+    for word in words:
+        if re.match("-fsanitize=.*(address|thread|leak|memory)", word) and not re.search(
+            "lib[atlm]san", os.environ.get("LD_PRELOAD", "")
+        ):
+            raise ValueError(
+                f"option {word}: a process must be started with it (LD_PRELOAD=libasan.so); one "
+                "that only loads such a kernel is ended by it"
+            )
     host = _toolchain.find_cxx()
     if not host.command:
         raise CompilerNotFoundError(

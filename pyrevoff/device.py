@@ -318,6 +318,9 @@ class DeviceArray:
     def __repr__(self) -> str:
         return f"<pyrevoff.DeviceArray {self.shape} {self.dtype} on {self.device}>"
 
+    def __array__(self, *_: Any, **__: Any) -> np.ndarray[Any, Any]:
+        raise TypeError("device memory is no NumPy array: copy_to_host() makes one")
+
     def copy_from_host(self, array: Any) -> DeviceArray:
         """Copy host data in; allowed in handlers.
 

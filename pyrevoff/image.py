@@ -5,8 +5,8 @@ from __future__ import annotations
 
 import contextlib
 import operator
+import sys
 import time
-import weakref
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -51,9 +51,8 @@ def _bytes(shared: Any) -> int:
     return number
 
 
-def _unload(handle: Any, _keep: Any) -> None:
-    # From garbage collection there is nobody to tell.
-    lib.revoff_image_unload(handle)
+# Handlers of images that went while a kernel of theirs still ran.
+_left: list[Any] = []
 
 
 class Image(Binding, Output):
@@ -86,14 +85,23 @@ class Image(Binding, Output):
         self._classes = classes
         self._listed = listed
         self._kernels: dict[str, tuple[Any, list[int] | None]] = {}
-        self._finalizer = weakref.finalize(self, _unload, handle, self._bound)
-        self._finalizer.atexit = False
+        self._closed = False
         self._list_functions()
         self._bound[-1] = self._bind_output(handle)
 
     def __repr__(self) -> str:
-        state = "" if self._finalizer.alive else ", closed"
+        state = ", closed" if self._closed else ""
         return f"<pyrevoff.Image {self.name} on {self.device}{state}>"
+
+    def __del__(self) -> None:
+        # Not by weakref.finalize: to unload before the handlers go, it would
+        # have to hold them, and with them an image that they refer to.
+        if getattr(self, "_closed", True) or sys.is_finalizing():
+            return
+        self._closed = True
+        # There is nobody to tell if it cannot be done.
+        if lib.revoff_image_unload(self._handle):
+            _left.append(self._bound)
 
     def __enter__(self) -> Image:
         return self
@@ -107,14 +115,14 @@ class Image(Binding, Output):
                 raise
 
     def _open(self) -> Any:
-        if not self._finalizer.alive:
+        if self._closed:
             raise ClosedError(f"image {self.name} is closed")
         return self._handle
 
     @property
     def closed(self) -> bool:
         """True after `close`."""
-        return not self._finalizer.alive
+        return self._closed
 
     @property
     def connected(self) -> bool:
@@ -136,7 +144,7 @@ class Image(Binding, Output):
         ReentrancyError
             Called from a handler of this image.
         """
-        if not self._finalizer.alive:
+        if self._closed:
             return
         if in_handler_of(self.device) and self._turn.locked():
             raise ReentrancyError(
@@ -147,7 +155,7 @@ class Image(Binding, Output):
             check(lib.revoff_image_unload(self._handle))
         except ForkError:
             pass  # the parent's image: there is nothing of it here to unload
-        self._finalizer.detach()
+        self._closed = True
         self._bound.clear()
         self._retired.clear()
 
@@ -188,16 +196,20 @@ class Image(Binding, Output):
         ----------
         name : str
         value : array_like
-            Of the variable's size in bytes; its C type is not known here, so give
-            an array of the dtype that fits.
+            Of the variable's size in bytes, in native byte order; its C type is not
+            known here, so give an array of the dtype that fits.
 
         Raises
         ------
         ValueError
             It has another size than the variable.
+        TypeError
+            Its dtype holds Python objects, or is in another byte order.
         """
         address, size = self.symbol(name)
         data = np.ascontiguousarray(value)
+        if data.dtype.hasobject or not data.dtype.isnative:
+            raise TypeError(f"{name}: dtype {data.dtype!r} cannot lie in device memory")
         if data.nbytes != size:
             raise ValueError(f"{name} has {size} bytes, {data.nbytes} given ({data.dtype})")
         pointer = ffi.cast("void *", data.__array_interface__["data"][0])

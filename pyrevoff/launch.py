@@ -124,8 +124,24 @@ class Record:
 
     def failed(self, error: BaseException) -> None:
         """Keep the first exception of a handler; later ones follow from it."""
-        if self.error is None:
-            self.error = error
+        if self.error is not None:
+            return
+        self.error = error
+        note = self.whose()
+        # Python 3.11 and later; an exception may be raised again and again.
+        if note and hasattr(error, "add_note") and note not in getattr(error, "__notes__", ()):
+            error.add_note(note)
+
+    def whose(self) -> str:
+        """Which call is being answered, for a person; empty if none is."""
+        call = self.call
+        if call is None or not hasattr(call, "index"):
+            return ""
+        name = self.image.function_name(call.index)
+        if hasattr(call, "count"):
+            return f"pyrevoff: {call.count} calls of {name} by kernel {self.kernel}"
+        block, thread = tuple(call.block), tuple(call.thread)
+        return f"pyrevoff: {name} called by kernel {self.kernel}, block {block}, thread {thread}"
 
 
 @contextlib.contextmanager

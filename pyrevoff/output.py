@@ -36,6 +36,8 @@ _C = re.compile(
     r"(?:hh|h|ll|l|q|j|z|t|L)?(?P<kind>[a-zA-Z%])"
 )
 
+_WIDE = re.compile(r"\d{6}")
+
 _logger = logging.getLogger("pyrevoff.kernel")
 
 
@@ -89,6 +91,8 @@ def _check_format(format: str) -> None:
         if field and not field.isdecimal():
             raise ValueError(f"field {{{field}}}: values are given by their place")
         if spec:
+            if _WIDE.search(spec):
+                raise ValueError(f"{spec!r}: a width of more than five digits")
             _check_format(spec)
 
 
@@ -143,6 +147,8 @@ def format_percent(format: str, values: list[tuple[str, Any]]) -> str:
             for part in (found["width"], found["point"] or "")
             if "*" in part
         ]
+        if any(abs(star) > 99999 for star in stars) or _WIDE.search(found.group()):
+            raise ValueError(f"{found.group()!r}: a width of more than five digits")
         code, value = waiting.pop(0)
         item: Any = value
         if kind in "di":
@@ -351,7 +357,8 @@ class Output:
     def request_stop(self) -> bool:
         """Ask the running kernel to end early; from any thread or a handler.
 
-        From then on ``revoff::stop_requested()`` is true in it. What a kernel
+        From then on ``revoff::stop_requested()`` is true in it, as it is when the
+        launch is given up for whatever reason. What a kernel
         does with that is its own affair; `run` returns as usual.
 
         Returns

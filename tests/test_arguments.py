@@ -320,6 +320,9 @@ def test_own_device_array(image, device):
     empty = ro.empty((0, 4), device=device)
     run(image, "twice", empty, 0)
     assert empty.copy_to_host().shape == (0, 4)
+    for convert in (np.asarray, ro.asarray):
+        with pytest.raises(TypeError, match="copy_to_host"):
+            convert(a)
 
 
 def test_device_memory_is_given_back(device):

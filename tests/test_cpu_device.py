@@ -336,3 +336,11 @@ except ro.DriverError as error:
 """
     done = run_child(code, 60)
     assert done.stdout.splitlines() == ["[0.0, 1.0, 2.0, 3.0]", "700 True"], done.stderr
+
+
+def test_a_sanitizer_that_would_end_the_process_is_refused():
+    import pyrevoff as ro
+
+    for option in ("-fsanitize=address", "-fsanitize=undefined,thread"):
+        with pytest.raises(ValueError, match=f"{option}.*LD_PRELOAD"):
+            ro.load_image("", device="cpu", options=[option])

@@ -4,6 +4,7 @@
 import contextvars
 import functools
 import gc
+import sys
 
 import numpy as np
 import pytest
@@ -318,6 +319,24 @@ def test_the_context_of_run_holds_in_handlers(image, timeout):
 def test_declarations_that_cannot_be(device, declared, text):
     with pytest.raises(ro.CompileError, match=text):
         ro.load_image(f"#include <pyrevoff.h>\nREVOFF_FUNCTION({declared});", device=device)
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="add_note is of Python 3.11")
+@pytest.mark.parametrize("batch", [False, True])
+def test_an_exception_notes_whose_call_it_was(image, batch):
+    error = ValueError("bad i")
+
+    def three(*values):
+        raise error
+
+    image.handler("three", three, batch=batch)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="bad i") as caught:
+            image.run("k_three", grid=1, block=1, timeout=60)
+        assert caught.value is error
+    (note,) = error.__notes__
+    assert "three" in note and "kernel k_three" in note
+    assert ("1 calls of" in note) == batch and ("block (0, 0, 0)" in note) != batch
 
 
 @pytest.mark.once

@@ -158,6 +158,8 @@ def test_symbols(image):
     assert list(image.read_symbol("table", "f8")) == [0, 1, 2, 10]
     with pytest.raises(ValueError, match="4 bytes"):
         image.write_symbol("counter", np.zeros(2, "i4"))
+    with pytest.raises(TypeError, match=r"counter.*>i4"):
+        image.write_symbol("counter", np.array([9], ">i4"))
 
 
 # ---- launches ----------------------------------------------------------------------
@@ -416,3 +418,21 @@ def test_waits(device):
             with ro.load_image(SOURCE, device=other) as image:
                 image.handler("tick", lambda i: i)
                 assert image.run("many", 20, grid=1, block=1, timeout=60).calls == 20
+
+
+def test_an_image_that_its_handler_refers_to_is_unloaded_when_dropped(device):
+    def make():
+        image = ro.load_image(SOURCE, device=device)
+        # Both ways round: collected only by the garbage collector.
+        image.handler("tick", lambda *a: image)
+        return weakref.ref(image), weakref.ref(image._bound[0][-1])
+
+    for image, bound in [make() for _ in range(5)]:
+        gc.collect()
+        assert image() is None and bound() is None
+
+
+def test_shapes_that_no_gpu_has_are_value_errors(image):
+    for grid, block in (((1, 65536), 1), ((1, 1, 65536), 1), (1, (1, 1, 65))):
+        with pytest.raises(ValueError, match=r"at most \(2147483647, 65535, 65535\)"):
+            image.run("bump", grid=grid, block=block)

@@ -270,6 +270,22 @@ def test_a_kernel_is_asked_to_stop_from_a_handler(image):
     assert turns[0] == 5
 
 
+def test_a_kernel_that_asks_whether_to_stop_heeds_its_time_limit(image):
+    image.handler("ask", lambda i: 0)
+    turns = np.zeros(1, np.int32)
+    with pytest.raises(ro.LaunchTimeout):
+        image.run("until", ro.tofrom(turns), 2**31 - 1, grid=1, block=1, timeout=0.3)
+    # It has ended, or this would say that the image is in use.
+    run(image, "hello")
+
+    @image.handler("ask")
+    def ask(i):
+        raise KeyError(i)
+
+    with pytest.raises(KeyError):
+        run(image, "until", ro.tofrom(turns), 2**31 - 1)
+
+
 def test_a_kernel_is_asked_to_stop_from_another_thread(image):
     turns = np.zeros(1, np.int32)
     asked = []
@@ -340,6 +356,14 @@ def test_percent_formats(format, values, text):
 def test_percent_formats_that_are_none(format):
     with pytest.raises((ValueError, IndexError)):
         format_percent(format, [("i", 1)])
+
+
+def test_a_width_that_would_fill_the_memory_is_refused():
+    with pytest.raises(ValueError, match="five digits"):
+        format_braces("{:999999999}", [("i", 1)])
+    for format, values in (("%999999999d", [1]), ("%*d", [99999999, 1]), ("%.999999f", [1])):
+        with pytest.raises(ValueError, match="five digits"):
+            format_percent(format, [("i", v) for v in values])
 
 
 @pytest.mark.parametrize("format", ["{a}", "{0.real}", "{0[0]}", "{:{0.real}}", "{"])

@@ -158,6 +158,8 @@ void launch_unregister(struct revoff_launch *l)
 static int check_config(struct revoff_kernel *k,
 			const struct revoff_launch_config *c)
 {
+	static const unsigned most_grid[3] = { 0x7fffffff, 65535, 65535 };
+	static const unsigned most_block[3] = { 1024, 1024, 64 };
 	uint64_t threads = (uint64_t)c->block[0] * c->block[1] * c->block[2];
 	int i;
 
@@ -173,6 +175,15 @@ static int check_config(struct revoff_kernel *k,
 			    "are possible",
 			    k->name, (unsigned long long)threads,
 			    k->max_threads);
+	/* As all GPUs have them; the CPU device, too, so that code is portable. */
+	for (i = 0; i < 3; ++i)
+		if (c->grid[i] > most_grid[i] || c->block[i] > most_block[i])
+			return fail(REVOFF_EINVAL,
+				    "kernel %s: a grid is at most (%u, %u, %u) "
+				    "and a block (%u, %u, %u)",
+				    k->name, most_grid[0], most_grid[1],
+				    most_grid[2], most_block[0], most_block[1],
+				    most_block[2]);
 	return 0;
 }
 
@@ -282,7 +293,8 @@ REVOFF_API int revoff_launch_abort(struct revoff_launch *l, int reason)
 		__atomic_compare_exchange_n(&c->abort, &none, (uint32_t)reason,
 					    0, __ATOMIC_RELEASE,
 					    __ATOMIC_RELAXED);
-	return 0;
+	/* A kernel that only asks whether it should stop, should. */
+	return revoff_launch_stop(l);
 }
 
 REVOFF_API int revoff_launch_stop(struct revoff_launch *l)
