@@ -119,8 +119,21 @@ def test_what_is_no_image(device):
 
 def test_truncated_image(device):
     data = compiled(PLAIN, device)
-    with pytest.raises(ro.ImageError):
-        ro.load_image(data[: len(data) // 2], device=device)
+    step = len(data) // 50 if device.kind == "cpu" else len(data) // 2
+    for size in range(step, len(data) - 1, step):
+        with pytest.raises(ro.ImageError):
+            ro.load_image(data[:size], device=device)
+
+
+@pytest.mark.parametrize("size", [4, 15, 16, 40, 63, 64, 100])
+def test_binaries_of_which_little_is_there(device, size):
+    elf = b"\x7fELF\x02\x01\x01".ljust(18, b"\0") + (190).to_bytes(2, "little")
+    fatbin = b"\x50\xed\x55\xba\x01\x00\x10\x00" + (4096).to_bytes(8, "little")
+    if device.kind == "cpu":
+        elf = compiled(PLAIN, device)
+    for start in (elf, fatbin):
+        with pytest.raises((ro.ImageError, ro.ArchitectureError)):
+            ro.load_image(start[:size].ljust(size, b"\1"), device=device)
 
 
 def test_image_of_another_abi(device):

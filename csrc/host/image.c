@@ -130,6 +130,11 @@ static int check_inputs(const struct revoff_input *inputs, unsigned ninputs)
 			return fail(REVOFF_EINVAL,
 				    "image %s: input type %d cannot be linked",
 				    in->name ? in->name : "", in->type);
+		if (!image_is_whole(in->data, in->size))
+			return fail(REVOFF_EIMAGE,
+				    "image %s is cut short or damaged: its "
+				    "headers name more than its %zu bytes",
+				    in->name ? in->name : "", in->size);
 		/* The driver reads PTX up to its NUL, wherever that is. */
 		if (in->type == REVOFF_INPUT_PTX &&
 		    ((const char *)in->data)[in->size - 1])

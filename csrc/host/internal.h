@@ -324,6 +324,9 @@ int image_global(struct revoff_image *image, const char *name,
 		 CUdeviceptr *address, size_t *size);
 void image_destroy(struct revoff_image *image);
 
+/* whole.c */
+int image_is_whole(const void *data, size_t size);
+
 /* functions.c */
 int functions_room(struct revoff_image *image);
 void functions_free(struct revoff_image *image);
